@@ -1,4 +1,4 @@
-//! The second process of a bench. It is this program with arguments that say what to do.
+//! The child processes of a bench. A child runs the same program as the bench; its arguments say what to do.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ pub(crate) fn start(arguments: &[&str]) -> io::Result<Child> {
         .spawn()
 }
 
-/// The output of a child that has ended. A child that failed is an error.
+/// Waits until a child has ended, and returns its output. Returns an error if the child failed.
 pub(crate) fn output(child: Child) -> Result<String, Failure> {
     let output = child.wait_with_output()?;
     if !output.status.success() {

@@ -1,5 +1,5 @@
-//! Acquire and release of free names on a Redis Cluster. It is compared with one server on the same processors, and
-//! with clusters of more masters.
+//! Acquire and release of free names on Redis Clusters of one, three and six masters, compared with one server on the
+//! same processors.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ const TASKS: usize = 256;
 /// The approximate length of one measurement.
 const MEASUREMENT_TIME: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 31;
-/// The length of a measurement in which requests are counted. It is so long that requests that are missed at its begin
-/// and end do not matter.
+/// The length of a measurement in which requests are counted. It is so long that requests that are missed at the begin
+/// and the end of the measurement do not matter.
 const COUNTED_TIME: Duration = Duration::from_secs(2);
 
 /// The servers of one candidate, and two clients of these servers. The keeper of the first client is on a thread of its
@@ -40,7 +40,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         candidate("1 master", "1 master, keeper on the tasks' runtime", Site::cluster(1))?,
         candidate("6 masters", "6 masters, keeper on the tasks' runtime", Site::cluster(6))?,
     ];
-    // This creates the connections and counters, so that the measurement does not include that.
+    // These runs create the connections and counters, so that no measurement includes their creation.
     for candidate in &candidates {
         pairs(&runtime, MEASUREMENT_TIME, TASKS, &candidate.locks_on_thread)?;
         pairs(&runtime, MEASUREMENT_TIME, TASKS, &candidate.locks_on_runtime)?;
@@ -66,7 +66,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints what a pair costs the servers and the client.
+/// Prints what a pair (an acquire and its release) costs the servers and the client.
 fn cost(runtime: &Runtime, tasks: usize, candidate: &Candidate) -> Result<(), Failure> {
     let (before, cpu) = (candidate.site.work()?, cpu_seconds()?);
     let count = pairs(runtime, COUNTED_TIME, tasks, &candidate.locks_on_thread)? * COUNTED_TIME.as_secs_f64();

@@ -36,7 +36,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Holds its names until its standard input ends.
+/// The child process: acquires the names and holds them until its standard input ends.
 pub(crate) fn child(url: &str) -> Result<(), Failure> {
     let locks = Locks::connect(url)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,4 +1,5 @@
-//! Moves a slot of a Redis Cluster while holds on names of the slot are released to waiters, one after the other.
+//! Moves a slot of a Redis Cluster. During the move, holds on names of the slot are released to waiters, one after the
+//! other.
 
 use std::{
     thread,
@@ -14,7 +15,7 @@ use crate::{Failure, comparison::quantile};
 const NAMES: usize = 100;
 /// The time between two releases.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(10);
-/// How long the slot stays open in the slow move.
+/// How long the slot stays open (its keys are being moved) in [`Move::Slowly`].
 const OPEN_TIME: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 9;
 
@@ -23,16 +24,17 @@ enum Move {
     None,
     /// The commands of the move follow each other without a pause.
     AtOnce,
-    /// The slot is open for [`OPEN_TIME`]. Its keys move during this time.
+    /// The slot is open for [`OPEN_TIME`], and its keys move during this time.
     Slowly,
 }
 
 /// The results of one round.
 #[derive(Default)]
 struct RoundFigures {
-    /// The time from each release to the next grant, in ms.
+    /// The time from each release to the grant of the same name to its waiter, in ms.
     waits: Vec<f64>,
-    /// The same times, but for a release while the slot was open, counted from the closing of the slot.
+    /// The times of `waits`, except that the time of a release while the slot was open counts from the closing of the
+    /// slot.
     waits_after_closing: Vec<f64>,
     /// How long the slot was open, in ms.
     open: f64,

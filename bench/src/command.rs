@@ -11,7 +11,7 @@ use crate::{
     comparison::{Comparison, quantile},
 };
 
-/// The number of runs. The figure is the median of their times.
+/// The number of runs of a command in one measurement. The figure of the measurement is the median of their times.
 const RUNS: usize = 5;
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -52,7 +52,7 @@ fn median(mut command: Command) -> Result<f64, Failure> {
     Ok(quantile(&mut times, 0.5))
 }
 
-/// The path of the command. It was built into the same directory as this program.
+/// The path of the `leasehold` command, which must be in the same directory as this program.
 fn built() -> Result<PathBuf, Failure> {
     let own_path = std::env::current_exe()?;
     let leasehold = own_path.parent().unwrap_or(Path::new(".")).join("leasehold");

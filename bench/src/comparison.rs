@@ -3,13 +3,13 @@
 
 use crate::Failure;
 
-/// How many times each candidate is measured; each measurement is short. A shared machine is sometimes fast and
-/// sometimes slow, and a short measurement falls into one of these phases. The median of the measurements counts.
+/// How many times each candidate is measured. A shared machine is sometimes fast and sometimes slow. Each measurement
+/// is short, so that it falls into one of these phases. The median of the measurements counts.
 const ROUNDS: usize = 61;
 
 type Measure<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
 
-/// The candidates of one comparison. The other candidates are compared with the first one.
+/// The candidates of one comparison. Every other candidate is compared with the first candidate.
 pub(crate) struct Comparison<'a> {
     unit: &'static str,
     rounds: usize,
@@ -21,7 +21,7 @@ impl<'a> Comparison<'a> {
         Self { unit, rounds: ROUNDS, candidates: Vec::new() }
     }
 
-    /// Sets the number of rounds. It is for measurements that take minutes.
+    /// Sets the number of rounds, for measurements that take so long that [`ROUNDS`] are too many.
     pub(crate) fn rounds(mut self, rounds: usize) -> Self {
         self.rounds = rounds;
         self
@@ -46,8 +46,8 @@ impl<'a> Comparison<'a> {
     pub(crate) fn run_for_medians(mut self) -> Result<Vec<f64>, Failure> {
         let mut figures = vec![Vec::new(); self.candidates.len()];
         for round in 0..self.rounds {
-            // Each round begins with another candidate: the first measurement of a round may fill caches, which the
-            // others then find filled.
+            // Each round begins with another candidate: the first measurement of a round may fill caches, so that the
+            // later measurements of the round find them filled.
             for turn in 0..self.candidates.len() {
                 let index = (round + turn) % self.candidates.len();
                 figures[index].push((self.candidates[index].1)()?);

@@ -20,7 +20,7 @@ use crate::{
 
 const TASKS: usize = 64;
 const TIME: Duration = Duration::from_millis(20);
-/// How much longer the other process runs than the measurement.
+/// How long the other process runs. Meanwhile this process repeats its measurement.
 const LONGER: Duration = Duration::from_millis(300);
 const NAME: &str = "contended";
 
@@ -86,7 +86,7 @@ where
         .map(|_| {
             let (operation, completed) = (Arc::clone(&operation), Arc::clone(&completed));
             runtime.spawn(async move {
-                // The clock is read only now and then, because a reading costs as much as a hand-over.
+                // The clock is read only after every 64 hand-overs, because a reading costs as much as a hand-over.
                 while completed.load(Relaxed) % 64 != 0 || begin.elapsed() < TIME {
                     operation().await?;
                     completed.fetch_add(1, Relaxed);

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// The lease of the bare client. It is longer than any bench.
+/// The ttl of the bare client's lease. It is longer than any bench.
 const LEASE_SECONDS: i64 = 3600;
 /// The number of steps in one transaction. The server accepts up to 128.
 const STEPS: usize = 100;
@@ -40,7 +40,8 @@ impl Bare {
         Ok(bare)
     }
 
-    /// Creates a key that does not exist on the lease, and deletes it. These are two transactions.
+    /// Creates a key on the client's lease, and then deletes the key. These are two transactions. The key must not
+    /// exist before.
     pub(crate) async fn pair(mut self, key: &str) -> Result<(), Failure> {
         self.create(key).await?;
         self.delete(key).await
@@ -106,7 +107,7 @@ impl Bare {
         .await
     }
 
-    /// Locks and unlocks with the server's own lock service.
+    /// Locks and unlocks a name with the server's own lock service.
     pub(crate) async fn lock_pair(mut self, name: &str) -> Result<(), Failure> {
         let lock = LockRequest { name: name.as_bytes().to_vec(), lease: self.lease };
         let locked: LockResponse = self.call("/v3lockpb.Lock/Lock", lock).await?;

@@ -1,6 +1,6 @@
 //! Two processes acquire one lock on etcd in turns. Measures the time from the sending of the release in one process to
-//! the grant in the other. It is compared with a bare client that deletes a key, while a bare client in another process
-//! watches the key and then reads once.
+//! the grant in the other. This time is compared with that of a bare client that deletes a key, while a bare client in
+//! another process watches the key and, after each deletion, reads once.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use crate::{
 };
 
 const TURNS: usize = 50;
-/// Several times the duration of a write to the disk, because each claim writes to the disk.
+/// How long a process holds the lock, and how long it pauses after the release. Each claim writes to the disk, so this
+/// time is several times the duration of such a write.
 const PAUSE: Duration = Duration::from_millis(20);
 const KEY: &str = "/bare/handover";
 const READY: &str = "/bare/ready";
@@ -73,7 +74,7 @@ fn watch_time(port: u16, fraction: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, fraction))
 }
 
-/// The other bare process: prints the time at which it had read after each deletion.
+/// The process of the bare client that watches. Prints, for each deletion, the time at which it had read afterwards.
 pub(crate) fn print_arrivals(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -60,8 +60,8 @@ pub(crate) struct Range {
 pub(crate) const TARGET_CREATE: i32 = 1;
 pub(crate) const TARGET_MOD: i32 = 2;
 pub(crate) const TARGET_VALUE: i32 = 3;
-/// A value of [`Compare::result`]: the field of the key must be less than the given value. With the value 0 it must be
-/// equal.
+/// A value of [`Compare::result`]: the field of the key must be less than the given value. If `result` is 0, the field
+/// must be equal to the given value.
 pub(crate) const RESULT_LESS: i32 = 2;
 
 /// A condition of a transaction.

@@ -15,10 +15,12 @@ use crate::{
 
 const NAMES: usize = 10_000;
 const WAIT_TIME: Duration = Duration::from_secs(90);
-/// The waiters are queued when the server has this many watches for each: one of the key ahead, one of its own key.
+/// All waiters are queued when the server has this many watches for each waiter: one of the key ahead, one of the
+/// waiter's own key.
 const WATCHES_OF_A_WAITER: f64 = 2.0;
 
-/// Holds many names by one client and waits for each by another one. Prints the watches, the memory and the requests.
+/// Holds many names by one client, and waits for each of them by another client. Prints the watches, the memory and the
+/// requests.
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = EtcdServer::durable(&[]);
     let (holder, waiter) = (Locks::connect(&server.url())?, Locks::connect(&server.url())?);
@@ -53,7 +55,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
     // Releases all, and waits until each name was handed over.
     let begin = Instant::now();
     drop(guards);
-    // A hold whose turn to be released comes late may have been lost on a busy machine.
+    // The holds are released one after the other. On a busy machine, a hold that is released late may have been lost
+    // before. That is no error here.
     let lost = runtime.block_on(async {
         let mut lost = 0;
         for wait in waits {

@@ -1,5 +1,5 @@
 //! Programs in other languages that lock with packages from the registries of these languages. Each program is started
-//! once and then reads orders line by line, so that no measurement includes a start.
+//! once and then reads *orders* (commands to measure something) line by line, so that no measurement includes a start.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -9,7 +9,7 @@ use std::{
 
 use crate::Failure;
 
-/// A program that reads orders line by line.
+/// A running program that reads orders line by line. Dropping this value kills the program.
 pub(crate) struct ForeignProgram {
     child: Child,
     orders: ChildStdin,
@@ -49,7 +49,7 @@ impl ForeignProgram {
         Ok(line.trim().parse().map_err(|_| format!("a program answered {line:?} instead of a figure"))?)
     }
 
-    /// The id of its process.
+    /// The id of the program's process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -62,7 +62,7 @@ impl Drop for ForeignProgram {
     }
 }
 
-/// The path of a source that is beside the sources of this program.
+/// The path of the source of a foreign program, in the directory `recipes` of this crate.
 pub(crate) fn recipe_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes").join(name)
 }

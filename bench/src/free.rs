@@ -1,4 +1,4 @@
-//! Acquire and release of names that no other task wants.
+//! Acquire and release of a name that no other task wants.
 
 use std::{fs::File, path::Path, time::Instant};
 
@@ -38,7 +38,8 @@ fn pairs(locks: &Locks) -> Result<f64, Failure> {
     })
 }
 
-/// The yardstick: opens the file and waits for its exclusive `flock`. Dropping the returned value releases the lock.
+/// The lock that leasehold is compared with: opens the file and waits for its exclusive `flock`. Dropping the returned
+/// value releases the lock.
 pub(crate) fn bare_lock(path: &Path) -> Result<Flock<File>, Failure> {
     let file = File::options().create(true).truncate(false).write(true).open(path)?;
     Ok(Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?)

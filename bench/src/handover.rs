@@ -13,9 +13,10 @@ use crate::{
 };
 
 const TURNS: usize = 100;
-/// Long enough that the other process waits for the lock when the hold ends.
+/// How long a process holds the lock: long enough that the other process waits for it when the hold ends.
 const HOLD: Duration = Duration::from_millis(1);
-/// Long enough that a lock without a queue goes to the other process, and not to the same process again.
+/// How long a process pauses after a release: long enough that a lock without a queue goes to the other process, and
+/// not to the same process again.
 const PAUSE: Duration = Duration::from_micros(300);
 
 pub(crate) fn bench() -> Result<(), Failure> {

@@ -12,7 +12,7 @@ use crate::{Failure, child, comparison::Comparison};
 
 const HOLDS: usize = 100_000;
 const TTL: Duration = Duration::from_secs(30);
-/// How long the holds are kept. Each hold is renewed at a third of its lease, which is once in this time.
+/// How long the holds are kept. Each hold is renewed every third of its ttl, so it is renewed once in this time.
 const RENEWED_FOR: Duration = Duration::from_secs(10);
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -27,7 +27,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .run()
 }
 
-/// Runs in a separate process, so that the memory of the process is used for nothing but the holds.
+/// Acquires the holds and keeps them. It runs in a separate process, so that the memory of that process is used for
+/// nothing but the holds.
 pub(crate) fn child() -> Result<(), Failure> {
     let locks = Locks::connect("memory:bench-holds")?;
     drop(pollster::block_on(locks.mutex("warm").acquire())?);

@@ -57,14 +57,14 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .run()
 }
 
-/// A client of leasehold.
+/// The engine of a new leasehold client of this server.
 pub(crate) fn new_engine(server: &MariadbServer) -> Result<Arc<leasehold_sql::SqlEngine>, Failure> {
     let rest = format!("//root@127.0.0.1:{}/locks", server.port());
     Ok(Arc::new(engine(Config::from_url(&rest)?, &Env::system())))
 }
 
-/// The statements of a program that locks with a table of its own. Each task has its own connection, with prepared
-/// statements.
+/// A bare client: it sends the statements of a program that locks with a table of its own. Each task has its own
+/// connection, with prepared statements.
 struct Bare {
     connections: Vec<Arc<Mutex<Conn>>>,
     token: Arc<AtomicI64>,

@@ -14,7 +14,7 @@ use crate::{Failure, comparison::quantile, mysql_free::new_engine};
 const CLIENTS: usize = 4;
 /// The number of waiters in each client.
 const WAITERS: usize = 250;
-/// For how long no hold changes: before the measurement, and during the measurement.
+/// For how long no name changes its holder: first before the measurement, then during the measurement.
 const SETTLE_TIME: Duration = Duration::from_secs(8);
 const IDLE_TIME: Duration = Duration::from_secs(20);
 /// The number of hand-overs that are timed after the measurement.

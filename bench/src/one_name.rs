@@ -1,5 +1,5 @@
-//! Several tasks in each of several processes contend for one name on etcd or ZooKeeper. It is compared with programs
-//! that use the common client of that server: etcd's Go client, and Curator.
+//! Several tasks in each of several processes contend for one name on etcd or ZooKeeper. leasehold is compared with
+//! programs that use the common client of the server: etcd's Go client, and Curator for ZooKeeper.
 
 use std::{
     io::Read,
@@ -27,14 +27,14 @@ use crate::{
 const MEASUREMENT_TIME: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 5;
 const GO: &str = "Go concurrency.Mutex";
-/// The name. The foreign programs use the path `/locks/line` for it.
+/// The name for which all tasks contend. The foreign programs use the path `/locks/line` for it.
 const NAME: &str = "line";
 /// The number of tasks of the busy process.
 const BUSY: usize = 64;
 /// The interval at which the server is asked for the number of its watches.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Measures how many times a second all tasks together hold and release the name, and the longest wait.
+/// Measures how many times a second all tasks together hold and release the name, and the longest wait of a task.
 pub(crate) fn etcd() -> Result<(), Failure> {
     let server = EtcdServer::durable(&[]);
     let url = format!("etcd://127.0.0.1:{}", server.port());
@@ -98,7 +98,7 @@ fn compare(
         .run()
 }
 
-/// Compares how often tasks with a name each acquire and release.
+/// Compares how often tasks of leasehold and of a foreign program acquire and release. Each task has its own name.
 fn free(url: &str, program: &mut ForeignProgram) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let locks_on_thread = Locks::connect(url)?;
@@ -131,7 +131,7 @@ fn together(url: &str, processes: usize, tasks: usize) -> Result<(f64, f64), Fai
     Ok((sections, longest))
 }
 
-/// The number of sections that both foreign programs, which work at the same time, complete in a second.
+/// The number of sections that both foreign programs together complete in a second. They work at the same time.
 fn both(programs: &mut [ForeignProgram; 2], order: &str, tasks: usize) -> Result<f64, Failure> {
     let order = request(order, tasks);
     programs.iter_mut().try_for_each(|program| program.order(&order))?;
@@ -209,7 +209,7 @@ pub(crate) fn busy_child(url: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints what the watches of contending processes cost etcd.
+/// Prints what the watches of contending processes cost etcd: the watch requests, and how many watches lag behind.
 fn watches(port: u16, url: &str, processes: usize, tasks: usize) -> Result<(), Failure> {
     let requests = || metric(port, "grpc_server_msg_received_total{grpc_method=\"Watch\"");
     let before = requests()?;

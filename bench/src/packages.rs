@@ -1,5 +1,5 @@
 //! The lock packages of other languages. `npm`, `go` and `mvn` fetch them from their registries into a directory below
-//! `target/tmp`, once for each list of versions.
+//! `target/tmp`. They are fetched again only if the list of their versions has changed.
 
 use std::{
     env, fs,
@@ -98,7 +98,7 @@ impl PackageDir {
         Ok(Self(target.join("tmp/bench-languages").join(language)))
     }
 
-    /// Fills the directory again, unless it was filled for this list of versions.
+    /// Empties the directory and fills it by `install`. Does nothing if it was filled for this list of versions before.
     fn install(&self, versions: &str, install: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
         let list = self.0.join("list");
         if fs::read_to_string(&list).is_ok_and(|there| there == versions) {

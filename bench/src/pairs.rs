@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use crate::Failure;
 
 /// Repeats acquire and release in `tasks` tasks for `measurement_time`; each task uses its own name. Returns how many
-/// pairs all tasks together complete in a second.
+/// pairs (an acquire and its release) all tasks together complete in a second.
 pub(crate) fn pairs(
     runtime: &Runtime,
     measurement_time: Duration,

@@ -1,5 +1,5 @@
-//! Acquire and release of free names on PostgreSQL. It is compared with a bare client that commits one upsert and one
-//! update, on a separate connection for each task.
+//! Acquire and release of free names on PostgreSQL. leasehold is compared with a bare client that commits one upsert
+//! and one update, on a separate connection for each task.
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,7 +39,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The least work that a lock in one row costs: an upsert, and an update.
+/// A bare client, with a connection for each task. It does the least work that a lock in one row costs: an upsert, and
+/// an update.
 struct Bare(Vec<Arc<(Client, Statement, Statement)>>);
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS bare

@@ -1,6 +1,6 @@
 //! Two processes acquire one lock on PostgreSQL in turns. Measures the time from the sending of the release in one
-//! process to the grant in the other. It is compared with a bare client that commits a notification, while a bare
-//! client in another process receives it.
+//! process to the grant in the other. This time is compared with that of a bare client that commits a notification,
+//! while a bare client in another process receives the notification.
 
 use std::{future::poll_fn, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 const TURNS: usize = 50;
-/// Several times the duration of a commit.
+/// How long a process holds the lock, and how long it pauses after the release: several times the duration of a commit.
 const PAUSE: Duration = Duration::from_millis(10);
 /// A notification without a row. Its commit writes nothing to the disk.
 const ALONE: &str = "NOTIFY bare";
@@ -80,7 +80,7 @@ fn notify_time(port: u16, words: &str, fraction: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, fraction))
 }
 
-/// The other bare process: prints when each notification arrived.
+/// The process of the bare client that listens. Prints when each notification arrived.
 pub(crate) fn print_arrivals(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,5 +1,5 @@
-//! The cost of notifications on PostgreSQL at its highest rates. Commits with notifications happen one after the other,
-//! because all notifications go into one queue.
+//! The cost of notifications on PostgreSQL at the highest rates of commits. Commits with notifications happen one after
+//! the other, because all notifications go into one queue.
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 

@@ -53,7 +53,7 @@ pub(crate) fn contend(candidate: &str, url: &str) -> Result<(), Failure> {
                 while begin.elapsed() < MEASUREMENT_TIME {
                     match &rslock_manager {
                         Some(rslock_manager) => {
-                            // The crate gives up after some tries. Then the loop tries again.
+                            // The crate `rslock` gives up after some tries. Then the loop tries again.
                             if let Ok(lock) =
                                 rslock_manager.lock("contended-rslock", Duration::from_secs(30)).await
                             {
@@ -79,8 +79,8 @@ pub(crate) fn contend(candidate: &str, url: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The number of the server's commands for each hand-over between two processes, with few and with many waiting tasks
-/// in each process.
+/// Prints how many calls of scripts the server serves for each hand-over between two processes, with few and with many
+/// waiting tasks in each process.
 pub(crate) fn crowds() -> Result<(), Failure> {
     for tasks in [10, 100, 1000, CROWD] {
         let server = RedisServer::start(&[]);

@@ -1,5 +1,5 @@
 //! Acquire and release of free names on Redis: by leasehold, by the crate `rslock`, and by a bare socket. The bare
-//! socket sends the same commands as leasehold in batches; they are encoded before the measurement.
+//! socket sends the same commands as leasehold, in batches; the batches are encoded before the measurement.
 
 use std::{
     fmt::Write as _,
@@ -56,7 +56,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .run()
 }
 
-/// The client library that leasehold uses, without leasehold.
+/// A bare client: it uses the client library that leasehold uses, without leasehold.
 #[derive(Clone)]
 struct BareClient {
     connection: redis::aio::MultiplexedConnection,
@@ -115,7 +115,7 @@ pub(crate) fn rslock_pairs(
     })
 }
 
-/// A connection without a client library. It puts as many names into one call of a script as leasehold does.
+/// A connection without a client library. It puts up to [`BATCH`] names into one call of a script, as leasehold does.
 struct BareSocket {
     stream: BufReader<TcpStream>,
     batches: Vec<BatchedCall>,
@@ -130,7 +130,7 @@ struct BatchedCall {
 }
 
 const BATCH: usize = 32;
-/// The parameters of a claim that is made as in [`pairs`].
+/// The parameters of a claim, equal to those of the claims that leasehold makes in [`pairs`].
 const CLAIM_PARAMETERS: &str = "=30000 8 leasehold:news:00000000000000000000000000000001 user@host:12345";
 const COUNTER_KEY: &str = "leasehold:{}tlock:";
 const TOKEN: &str = "0000000000000000";
@@ -183,7 +183,7 @@ impl BareSocket {
                 let reply = self.answers(batch.names)?;
                 for (&offset, token) in batch.token_offsets.iter().zip(&reply) {
                     // If the counter has run ahead of the clock, the script makes fewer tokens than the claim asked
-                    // for. It marks such a token with a minus sign.
+                    // for. Then it puts a minus sign before the token in the answer.
                     let token = token.trim_start_matches('-').as_bytes();
                     // If a token would be ahead of the server's clock, the script gives none, and the name is not
                     // acquired.

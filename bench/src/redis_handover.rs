@@ -1,5 +1,5 @@
 //! Two processes acquire one lock on Redis in turns. Measures the time from the sending of the release in one process
-//! to the grant in the other. It is compared with a bare message from one process to another.
+//! to the grant in the other. This time is compared with that of a bare message from one process to another.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -19,9 +19,9 @@ use crate::{
 };
 
 const TURNS: usize = 100;
-/// Long enough that the other process waits for the lock when the hold ends.
+/// How long a process holds the lock: long enough that the other process waits for it when the hold ends.
 const HOLD: Duration = Duration::from_millis(1);
-/// Long enough that the grant has arrived at the other process.
+/// How long a process pauses after a release: long enough that the grant has arrived at the other process.
 const PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -77,7 +77,7 @@ fn publish_time(port: u16, fraction: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, fraction))
 }
 
-/// The other bare process: prints when each message arrived.
+/// The process that subscribes to the bare messages. Prints when each message arrived.
 pub(crate) fn print_arrivals(port: &str) -> Result<(), Failure> {
     let mut server = Bare::connect(port.parse()?)?;
     server.ask(&["SUBSCRIBE", "bench"])?;

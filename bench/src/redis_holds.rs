@@ -26,14 +26,14 @@ pub(crate) fn holds() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Acquires all names. Returns their guards, and a text that says how long this took.
+/// Acquires [`HOLDS`] names. Returns their guards, and a text that says how long the acquiring took.
 pub(crate) fn acquire_all(runtime: &Runtime, locks: &Locks) -> Result<(Vec<Guard>, String), Failure> {
     let begin = Instant::now();
     let guards = runtime.block_on(acquire(locks, 0..HOLDS))?;
     Ok((guards, format!("{HOLDS} acquired in {:.1} s", begin.elapsed().as_secs_f64())))
 }
 
-/// Keeps the holds for `time`. Returns a text with the number of lost holds and the cost.
+/// Keeps the holds for `time`. Returns a text with the number of lost holds and the processor time of this process.
 pub(crate) fn hold_for(guards: &[Guard], time: Duration) -> Result<String, Failure> {
     let (cpu, begin) = (cpu_seconds()?, Instant::now());
     std::thread::sleep(time);
@@ -63,7 +63,7 @@ pub(crate) fn names() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Acquires all of these names. Many claims are in flight at the same time.
+/// Acquires all of these names. Up to [`MAX_IN_FLIGHT`] claims are in flight at the same time.
 pub(crate) async fn acquire(
     locks: &leasehold_core::Locks,
     names: std::ops::Range<usize>,

@@ -87,7 +87,8 @@ fn foreign_pairs(program: &mut ForeignProgram, tasks: usize) -> Result<f64, Fail
     program.figure(&format!("{tasks} {}", MEASUREMENT_TIME.as_millis()))
 }
 
-/// The processor time that one candidate and the server used, and the number of pairs in this time.
+/// The processor time that one candidate and the server used in the measurements of the candidate, and the number of
+/// pairs (an acquire and its release) in these measurements.
 struct Cost {
     name: &'static str,
     pairs: f64,
@@ -96,7 +97,8 @@ struct Cost {
 }
 
 impl Cost {
-    /// Runs one measurement. Adds the processor time that the process and the server used for it.
+    /// Runs one measurement. Adds the processor time that `process` and the server used for it to the candidate's entry
+    /// in `costs`.
     fn of(
         costs: &RefCell<Vec<Self>>,
         server: u32,

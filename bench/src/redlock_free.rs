@@ -1,5 +1,5 @@
-//! Acquire and release of free names on a Redlock. leasehold is compared with the crate `rslock` on the same nodes; and
-//! leasehold with one node that hangs is compared with leasehold without such a node.
+//! Acquire and release of free names on a Redlock. leasehold is compared with the crate `rslock` on the same nodes. In
+//! addition, leasehold with one node that hangs is compared with leasehold on nodes that all answer.
 
 use std::{
     sync::Arc,
@@ -15,10 +15,11 @@ use crate::{Failure, comparison::Comparison, pairs::pairs, redis_free::rslock_pa
 const TASKS: usize = 64;
 const MEASUREMENT_TIME: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 15;
-/// By how many seconds the clocks of the nodes are ahead. So each node seems to have been running for long, and has a
-/// vote.
+/// By how many seconds the clocks of the nodes are ahead. So each node seems to have run for so long that it has its
+/// vote from the start.
 const CLOCK_AHEAD: i64 = 1_000_000;
-/// For how long a node has hung when the measurement begins. Then leasehold knows that the node answers late.
+/// How long leasehold works with a node that hangs before the measurement begins. After this time leasehold knows that
+/// the node answers late.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
 
 pub(crate) fn bench() -> Result<(), Failure> {

@@ -21,9 +21,9 @@ const TTL: Duration = Duration::from_secs(12);
 
 /// The results of one round. Times are in ms.
 struct RoundFigures {
-    /// From the kill until a majority of Sentinels named a node that reported to be the master.
+    /// From the kill of the master until a majority of Sentinels named another node that reported to be the master.
     until_new_master: f64,
-    /// From that moment until a name was granted.
+    /// From the naming of the new master until a name was granted.
     until_grant: f64,
     /// From the kill until the last of the holds that the new master lacks was reported as lost.
     until_reported: f64,
@@ -98,7 +98,7 @@ fn run_round(runtime: &Runtime) -> Result<RoundFigures, Failure> {
     let lost = runtime.block_on(async {
         let mut lost = 0;
         for loss in losses {
-            // At this time the lease of the hold has ended.
+            // At the time `killed + TTL` the lease of the hold has certainly ended.
             if let Ok(when) = tokio::time::timeout_at((killed + TTL).into(), loss).await {
                 last_reported = last_reported.max(when?);
                 lost += 1;
@@ -106,7 +106,7 @@ fn run_round(runtime: &Runtime) -> Result<RoundFigures, Failure> {
         }
         Ok::<_, Failure>(lost)
     })?;
-    // The longest time for which the holds can last without a renewal.
+    // After this pause, a replicated hold is valid only if it was renewed after the kill.
     thread::sleep(TTL.saturating_sub(killed.elapsed()));
     let survived = runtime.block_on(async {
         let mut count = 0;

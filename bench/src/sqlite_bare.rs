@@ -1,5 +1,5 @@
-//! SQLite without leasehold: a single writer that waits for the disk as leasehold does; and how soon another process
-//! notices its commits.
+//! SQLite without leasehold: a single bare writer that waits for the disk as leasehold does; and how soon another
+//! process notices the commits of such a writer.
 
 use std::{
     io::{BufRead, BufReader},
@@ -36,7 +36,8 @@ impl Bare {
         Ok(Self(connection))
     }
 
-    /// Acquires and releases a row repeatedly. Returns how long each pair took, in nanoseconds.
+    /// Acquires and releases a row repeatedly. Returns how long each acquire took together with its release, in
+    /// nanoseconds.
     pub(crate) fn pairs(&self, measurement_time: Duration) -> Result<Vec<u64>, Failure> {
         let begin = Instant::now();
         let mut times = Vec::new();
@@ -76,7 +77,7 @@ pub(crate) fn commit_notice_time(path: &Path, at: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, at))
 }
 
-/// The other process: prints when it saw each commit.
+/// The process that waits for commits. Prints when it saw each commit.
 pub(crate) fn print_commits(path: &str, first: &str) -> Result<(), Failure> {
     let bare = Bare::open(Path::new(path))?;
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC)?;

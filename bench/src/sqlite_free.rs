@@ -1,5 +1,5 @@
-//! Acquire and release of free names in an SQLite file: by leasehold in one process and in four, compared with a single
-//! bare writer that makes as many commits.
+//! Acquire and release of free names in an SQLite file: by leasehold in one process and in four processes, compared
+//! with a single bare writer that makes as many commits for each acquire and release.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -24,7 +24,7 @@ const MEASUREMENT_TIME: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 11;
 const PROCESSES: usize = 4;
 
-/// How long each pair of all tasks took, in nanoseconds.
+/// How long each pair (an acquire and its release) of each task took, in nanoseconds.
 type Times = Result<Vec<u64>, Failure>;
 /// The unit of a figure, and how the figure is computed from the times.
 type Figure = (&'static str, fn(Vec<u64>) -> f64);
@@ -86,7 +86,7 @@ fn pairs(runtime: &Runtime, locks: &Locks, tasks: usize) -> Times {
     Ok(all)
 }
 
-/// Measures the same in several processes that work at the same time.
+/// Measures what [`pairs`] measures, in several processes that work at the same time.
 fn processes(path: &Path, tasks: usize) -> Times {
     let what = ["sqlite-free", &path.display().to_string(), &tasks.to_string()];
     let mut children = (0..PROCESSES).map(|_| child::start(&what)).collect::<Result<Vec<_>, _>>()?;
@@ -96,7 +96,7 @@ fn processes(path: &Path, tasks: usize) -> Times {
         output.read_line(&mut String::new())?;
         outputs.push(output);
     }
-    // All children are ready. This lets them begin at the same time.
+    // All children are ready and wait for a line. This line lets them begin at the same time.
     for child in &mut children {
         child.stdin.take().ok_or("no input")?.write_all(b"\n")?;
     }

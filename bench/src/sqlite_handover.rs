@@ -1,6 +1,6 @@
 //! Two processes acquire one lock in an SQLite file in turns. Measures the time from the sending of the release in one
-//! process to the grant in the other. It is compared with a bare commit, after which another process is woken and
-//! looks.
+//! process to the grant in the other. This time is compared with the time from a bare commit until another process,
+//! which the commit wakes, has read the change.
 
 use std::{path::Path, time::Duration};
 
@@ -16,9 +16,10 @@ use crate::{
 };
 
 const TURNS: usize = 100;
-/// Long enough that the other process waits for the lock when the hold ends: its claim takes a commit.
+/// How long a process holds the lock: long enough that the other process, whose claim takes a commit, waits for the
+/// lock when the hold ends.
 const HOLD: Duration = Duration::from_millis(5);
-/// Long enough that the grant has arrived at the other process.
+/// How long a process pauses after a release: long enough that the grant has arrived at the other process.
 const PAUSE: Duration = Duration::from_millis(5);
 
 pub(crate) fn bench() -> Result<(), Failure> {

@@ -1,4 +1,5 @@
-//! One of two processes that acquire one lock in turns, and a wrapper of an engine that records when a release is sent.
+//! The work of each of two processes that acquire one lock in turns; and a wrapper around an engine, which records when
+//! a release is sent.
 
 use std::{
     io::Write,
@@ -16,17 +17,18 @@ use leasehold_core::{
 
 use crate::{Failure, handover::now};
 
-/// How many times a process acquires the lock, and for how long it holds it.
+/// How many times a process acquires the lock, how long it holds the lock, and how long it pauses after a release.
 pub(crate) struct Turns {
     pub(crate) count: usize,
-    /// Long enough that the other process waits for the lock when the hold ends.
+    /// How long each hold lasts: long enough that the other process waits for the lock when the hold ends.
     pub(crate) hold: Duration,
-    /// Long enough that the grant has arrived at the other process.
+    /// The pause after a release: long enough that the grant has arrived at the other process.
     pub(crate) pause: Duration,
 }
 
-/// Acquires and releases the lock repeatedly. Prints when each hold was granted, and a second time: if `release_point`
-/// is `dropped`, the time at which its guard was dropped; otherwise the time at which its release was sent.
+/// Acquires and releases the lock repeatedly. Prints two times for each hold. The first is the time of the grant. The
+/// second is the time at which the release was sent if `release_point` is `sent`; otherwise it is the time at which the
+/// guard was dropped.
 pub(crate) fn take_turns(
     engine: impl Engine,
     keeper: &str,

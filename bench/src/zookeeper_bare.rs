@@ -6,7 +6,8 @@ use zookeeper_client::{Acls, Client, CreateMode, EventType, MultiWriteResult};
 
 use crate::Failure;
 
-/// A busy machine may keep a bench from sending heartbeats for a while. The timeout is longer than any such pause.
+/// The timeout of the client's sessions. A busy machine may keep a bench from sending heartbeats for a while; the
+/// timeout is longer than any such pause.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The data of a node. It is about as long as the data of leasehold's nodes.
 const OWNER: &[u8] = b"30000 user@host:12345";
@@ -81,7 +82,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Creates a node at this path. It is not sequential.
+    /// Creates an ephemeral node at this path. The node is not sequential.
     pub(crate) async fn create(&self, path: &str) -> Result<(), Failure> {
         let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
         self.sessions[0].create(path, OWNER, &options).await?;

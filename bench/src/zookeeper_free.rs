@@ -1,5 +1,5 @@
-//! Acquire and release of free names on a ZooKeeper that syncs to its disk: by leasehold, and by a bare client with as
-//! many sessions as leasehold.
+//! Acquire and release of free names on a ZooKeeper that syncs to its disk: by leasehold, and by a bare client that has
+//! as many sessions as leasehold has.
 
 use std::{
     sync::Arc,
@@ -27,10 +27,11 @@ const ROUNDS: usize = 51;
 /// because a single task waits whenever the machine is busy with something else.
 const SINGLE_TASK_TIME: Duration = Duration::from_millis(60);
 const SINGLE_TASK_ROUNDS: usize = 151;
-/// The number of rounds in which the cost of a pair is measured. The cost varies less than the time.
+/// The number of rounds in which the processor time of a pair (an acquire and its release) is measured. The processor
+/// time varies less than the total time, so fewer rounds are enough.
 const COST_ROUNDS: usize = 15;
 /// The number of measurements during which leasehold can find the best number of sessions. On a busy machine a single
-/// one is too short.
+/// measurement is too short for this.
 const WARMING: usize = 15;
 /// The numbers of names in one transaction of the bare client that handles several names together.
 const FEW: usize = 2;
@@ -46,8 +47,8 @@ const ON_RUNTIME: &str = "leasehold, keeper on the tasks' runtime";
 pub(crate) fn bench() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for tasks in [64, 1] {
-        // The server is new, because the sessions are counted and an earlier server would have sessions of an earlier
-        // load.
+        // Each load gets a new server, because the sessions are counted: a server that was used before would still have
+        // sessions of the earlier load.
         load(&ZookeeperServer::durable(&[]), &runtime, tasks)?;
     }
     Ok(())
@@ -113,7 +114,8 @@ fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(),
     Ok(())
 }
 
-/// The number of sessions of leasehold after it has worked for long enough.
+/// The number of sessions on the server after `work` was done [`WARMING`] times. By then leasehold has found the best
+/// number of its sessions.
 fn sessions_after_warm_up(
     server: &ZookeeperServer,
     work: impl Fn() -> Result<f64, Failure>,
@@ -124,7 +126,7 @@ fn sessions_after_warm_up(
     figure(server, "zk_global_sessions")
 }
 
-/// The engine under test, on a server of this machine.
+/// A new leasehold client of the server at this port of this machine.
 pub(crate) fn locks(port: u16, keeper: Keeper) -> Result<Locks, Failure> {
     let config = Config::from_url("zookeeper", &format!("//127.0.0.1:{port}"))?;
     let engine = ZookeeperEngine::new(config, &Env::system());
@@ -138,7 +140,7 @@ pub(crate) fn figure(server: &ZookeeperServer, name: &str) -> Result<u64, Failur
     Ok(line.ok_or_else(|| format!("the server reports no {name}"))?.trim().parse::<f64>()? as u64)
 }
 
-/// The processor time that a pair takes in this process, in microseconds.
+/// The processor time that this process uses for one pair (an acquire and its release), in microseconds.
 fn cost(measure: impl Fn() -> Result<f64, Failure>) -> Result<f64, Failure> {
     let (before, begin) = (cpu_seconds()?, Instant::now());
     let completed = measure()? * begin.elapsed().as_secs_f64();
@@ -179,7 +181,8 @@ fn quick_pairs(
     })
 }
 
-/// As many names are in flight as in the other measurements, but in fewer tasks, each with several names.
+/// Measures the bare client that handles several names together. As many names are in flight as in the other
+/// measurements, but in fewer tasks, each with several names.
 fn joint_pairs(runtime: &Runtime, tasks: usize, names: usize, bare: &Bare) -> Result<f64, Failure> {
     let rate = per_second(runtime, MEASUREMENT_TIME, tasks / names, |task| {
         let dirs: Arc<[String]> = (task * names..(task + 1) * names).map(dir).collect();

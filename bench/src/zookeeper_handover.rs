@@ -1,6 +1,6 @@
 //! Two processes acquire one lock on ZooKeeper in turns. Measures the time from the sending of the release in one
-//! process to the grant in the other. It is compared with a bare client that deletes a node, while a bare client in
-//! another process watches the node and then lists its directory once.
+//! process to the grant in the other. This time is compared with that of a bare client that deletes a node, while a
+//! bare client in another process watches the node and, after each deletion, lists the node's directory once.
 
 use std::time::Duration;
 
@@ -17,10 +17,11 @@ use crate::{
 };
 
 const TURNS: usize = 50;
-/// Several times the duration of a write to the disk, so that the next holder waits for the lock when the hold ends.
+/// How long a process holds the lock: several times the duration of a write to the disk, so that the other process
+/// waits for the lock when the hold ends.
 const HOLD: Duration = Duration::from_millis(20);
-/// Long enough that the grant has arrived at the other process; and short enough that this process is in the queue
-/// again before the other process releases.
+/// How long a process pauses after a release: long enough that the grant has arrived at the other process, and short
+/// enough that this process is in the queue again before the other process releases.
 const PAUSE: Duration = Duration::from_millis(10);
 const DIR: &str = "/bare/handover";
 const KEY: &str = "/bare/handover/lock";
@@ -61,8 +62,8 @@ fn watch_time(port: u16, fraction: f64) -> Result<f64, Failure> {
         while !bare.is_there(READY).await? {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // The node is deleted here, because it would exist longer than its listener: the session of the listener ends
-        // some time after its process.
+        // The node `READY` is deleted here, because otherwise it would exist longer than the listener's process: the
+        // session of the listener ends some time after the process.
         bare.delete(READY).await?;
         let mut sent = Vec::new();
         for _ in 0..2 * TURNS {
@@ -81,7 +82,8 @@ fn watch_time(port: u16, fraction: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, fraction))
 }
 
-/// The other bare process: prints the time at which it had listed the directory after each deletion.
+/// The process of the bare client that watches. Prints, for each deletion, the time at which it had listed the
+/// directory afterwards.
 pub(crate) fn print_arrivals(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -19,7 +19,7 @@ const HOLDS: usize = 10_000;
 /// The length of two leases, so that each hold is renewed several times.
 const HOLD_TIME: Duration = Duration::from_secs(60);
 
-/// Acquires many names and holds them. Prints what that costs this process and the server.
+/// Lets a child process acquire many names and hold them. Prints what the holds cost the child and the server.
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = ZookeeperServer::durable(&[]);
     let mut child = child::start(&["zookeeper-holds", &server.port().to_string()])?;
@@ -47,7 +47,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
     if child.wait()?.success() { Ok(()) } else { Err("the holding process failed".into()) }
 }
 
-/// Runs in a separate process, so that the memory of the process is used for nothing but the holds.
+/// Acquires the names and holds them. It runs in a separate process, so that the memory of that process is used for
+/// nothing but the holds.
 pub(crate) fn child(port: &str) -> Result<(), Failure> {
     let locks = locks(port.parse()?, Keeper::thread())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -63,7 +64,7 @@ pub(crate) fn child(port: &str) -> Result<(), Failure> {
     println!(
         "after {HOLD_TIME:?}: {lost} lost, {bytes} bytes a hold, {share:.1} % of a core in this process"
     );
-    // The bench reads the server's figures before it closes this input, which ends the holds.
+    // The bench reads the server's figures before it closes this standard input. The end of the input ends the holds.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

@@ -15,12 +15,12 @@ use crate::{
     zookeeper_free::locks,
 };
 
-/// Long enough that the first of sixteen Python threads notices the end of the time.
+/// How long one measurement takes: long enough that the first of sixteen Python threads notices that this time is over.
 const MEASUREMENT_TIME: Duration = Duration::from_millis(1000);
 const ROUNDS: usize = 9;
 /// How many times each candidate runs before it is measured: Java compiles code that runs often.
 const WARMING: usize = 4;
-/// The options of a production server, in place of the testkit's options for a quick start.
+/// The options with which Java runs on a production server. They replace the testkit's options for a quick start.
 const JAVA_OPTIONS: &str = "-XX:TieredStopAtLevel=4 -Xmx512m";
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -54,7 +54,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Repeats acquire and release in `tasks` tasks. The tasks share the clients.
+/// Repeats acquire and release in `tasks` tasks, which are distributed over the clients. Returns how many pairs (an
+/// acquire and its release) all tasks together complete in a second.
 fn leasehold_pairs(
     runtime: &Runtime,
     kind: &'static str,

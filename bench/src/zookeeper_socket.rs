@@ -1,5 +1,5 @@
-//! The simplest client of ZooKeeper: one blocking socket for one task. Between the task and the server there is neither
-//! a runtime nor another thread, as there is in leasehold and in the client crate.
+//! The simplest client of ZooKeeper: one blocking socket for one task. Unlike in leasehold and in the client crate,
+//! there is neither a runtime nor another thread between the task and the server.
 
 use std::{
     io::{Read, Write},
@@ -9,7 +9,8 @@ use std::{
 
 use crate::Failure;
 
-/// The timeout is longer than any pause of this client, because it sends no heartbeats.
+/// The timeout of the client's session. It is longer than any pause of the client, because the client sends no
+/// heartbeats.
 const SESSION_TIMEOUT_MILLIS: i32 = 60_000;
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;

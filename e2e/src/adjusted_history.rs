@@ -1,4 +1,4 @@
-//! Prepares a history for the checker: changes events whose cause the checker cannot know.
+//! Prepares the recorded history of a round for the checker: changes events whose cause the checker cannot know.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,8 @@ pub struct AdjustedHistory {
 }
 
 impl AdjustedHistory {
-    /// Changes the history. In a round with a promise of exclusion, a doubt is excused only if one of the faults in
-    /// `speed.doubted_after` explains it. In other rounds every doubt is excused.
+    /// The history with its changes. In a round with a promise of exclusion, a doubt about a hold is excused only if
+    /// one of the faults in `speed.doubted_after` explains the doubt. In other rounds every doubt is excused.
     #[must_use]
     pub fn of(history: &History, promise: Promise, speed: &EngineSpeed) -> Self {
         let events = history.events();
@@ -56,7 +56,7 @@ pub(crate) fn neutral(event: &Event) -> What {
     }
 }
 
-/// The indices of failed `check()`s of holds that a later event shows to be valid, lost or released.
+/// The indices of failed `check()`s after which a later event shows that the hold was valid, lost or released.
 fn doubts(events: &[Event]) -> BTreeSet<usize> {
     let mut failed_checks: BTreeMap<AttemptId, Vec<usize>> = BTreeMap::new();
     let mut doubts = BTreeSet::new();
@@ -121,8 +121,9 @@ fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
     inner
 }
 
-/// Changes the releases of readers with a minimum hold time, so that the shortest possible remainder is 0. Such a hold
-/// may have other guards in its process, and ends with the last of them or with the process.
+/// Changes the releases of readers with a minimum hold time: it is not certain that the name stays taken for any time
+/// after the release (`sure` is 0). Several guards of one process may share the hold of a reader, and the hold ends
+/// with the last of these guards or with the process.
 fn min_holds_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
     let (mut readers, mut changed) = (BTreeSet::new(), BTreeMap::new());
     for (index, event) in events.iter().enumerate() {
@@ -137,8 +138,8 @@ fn min_holds_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
     changed
 }
 
-/// The indices of answers "taken" that came while a foreign program may have held the lock. No history records the
-/// holds of the foreign program.
+/// The indices of answers "taken" to requests during which a foreign program may have held the lock. No history records
+/// the holds of the foreign program.
 fn taken_by_foreign_lock(events: &[Event]) -> BTreeSet<usize> {
     let (mut foreign_since, mut called_at, mut changed) = (None, BTreeMap::new(), BTreeSet::new());
     // The time of the last release by the foreign program.

@@ -1,5 +1,5 @@
-//! A client, whose tasks work under locks until the time is up. A client is a process; on the memory engine it is a
-//! part of the process of the round.
+//! A client, whose tasks work under locks until the time of the round is up. A client is a process; on the memory
+//! engine it is a part of the process of the round.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,19 +17,19 @@ use crate::{Failure, heartbeat::Heartbeat, results::ResultStore, task};
 const TASKS: u32 = 10;
 /// The number of threads that the tasks run on.
 pub const THREADS: usize = 2;
-/// The time limit for `close`: longer than the slowest request with its cleanup.
+/// The time limit for `Locks::close`: longer than the slowest request with its cleanup.
 const CLOSE_LIMIT: Duration = Duration::from_secs(12);
 
-/// How many times the resources are counted while the keeper may not have ended yet.
+/// How many times a client counts its threads and sockets again at its end, while the keeper may not have ended yet.
 const MAX_PROBES: u32 = 100;
 
-/// The schemes of engines without a server. On them only one client at a time can proceed.
+/// The URL schemes of engines without a server. On these engines only one client at a time can proceed.
 const SERVERLESS: [&str; 2] = ["file:", "sqlite:"];
 
 /// The arguments of a client.
 #[derive(Clone, Debug)]
 pub struct ClientArguments {
-    /// Its role: `client`, or the name of another lock crate.
+    /// The role of the client: `client`, or the name of another lock crate that it uses.
     pub role: String,
     /// The URL of the engine.
     pub url: String,
@@ -37,7 +37,7 @@ pub struct ClientArguments {
     pub run: u64,
     /// The seed of this client.
     pub seed: u64,
-    /// When it stops starting new work, by the clock of histories.
+    /// When the client stops starting new work, by the clock of histories.
     pub until: u64,
     /// The file for its history.
     pub history: PathBuf,
@@ -103,8 +103,8 @@ impl ClientArguments {
 pub fn main(args: &[&str]) -> Result<(), Failure> {
     let arguments = ClientArguments::parse(args)?;
     let recorder = Arc::new(Recorder::to_file(arguments.run, &arguments.history)?);
-    // The first runtime of a process creates resources that last as long as the process. So one is created before the
-    // count.
+    // The first tokio runtime of a process creates resources that last as long as the process. So a runtime is created
+    // before the resources are counted.
     drop(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
     let (start, found_at_start) = (now_nanos(), own_resources()?);
     {
@@ -138,7 +138,7 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Works until the time is up and all started work has ended.
+/// Works until the time of the round is up and all started work has ended.
 pub async fn work(state: &ClientState) {
     let tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(task::work(state.clone(), task))).collect();
     for task in tasks {
@@ -151,7 +151,7 @@ pub async fn work(state: &ClientState) {
     state.locks.close(CLOSE_LIMIT).await;
 }
 
-/// I6: the resources of the process that must not remain at the end.
+/// Invariant I6: the threads and sockets of this process, which must not remain at its end.
 fn own_resources() -> std::io::Result<std::collections::BTreeMap<String, u64>> {
     let threads = std::fs::read_dir("/proc/self/task")?.count() as u64;
     let sockets = std::fs::read_dir("/proc/self/fd")?

@@ -1,4 +1,4 @@
-//! Clusters of three servers, of etcd and of ZooKeeper. One server at a time is under a fault.
+//! Clusters of three etcd or ZooKeeper servers. One server at a time is under a fault.
 
 use leasehold_testkit::server::{Cluster, ClusterNode};
 
@@ -21,19 +21,19 @@ impl<N: ClusterNode + 'static> ClusterUnderFault<Cluster<N>> {
         Self { servers, target: 0, rng }
     }
 
-    /// Begins a fault of the leader.
+    /// Begins a fault of the cluster's leader: `act` applies it.
     fn apply_to_leader(&mut self, act: fn(&mut Cluster<N>, usize)) {
         self.target = self.servers.leader();
         act(&mut self.servers, self.target);
     }
 
-    /// Begins a fault of a random server.
+    /// Begins a fault of a random server: `act` applies it.
     fn apply_to_any(&mut self, act: fn(&mut Cluster<N>, usize)) {
         self.target = self.rng.below(self.servers.ports().len() as u64) as usize;
         act(&mut self.servers, self.target);
     }
 
-    /// Ends the fault.
+    /// Ends the fault of the server that is under a fault: `act` ends it.
     fn end(&mut self, act: fn(&mut Cluster<N>, usize)) {
         act(&mut self.servers, self.target);
     }

@@ -1,10 +1,10 @@
 //! Finds the holds that were in doubt for a moment although exclusion is promised, and decides whether a fault explains
 //! the doubt.
 //!
-//! A client of a restarted server cannot know whether the server still has its data, so all holds of the client are in
-//! doubt until that server has renewed them (R3). Therefore one restart explains one doubt in each process; this doubt
-//! begins at the same moment for all holds of the process. Any other hold that is reported as not valid and later as
-//! valid is a violation.
+//! A client of a restarted server cannot know whether the server still has the data that it acknowledged. So all holds
+//! of the client are in doubt until the restarted server has renewed them (R3). Therefore one restart explains one
+//! doubt in each process; this doubt begins at the same moment for all holds of the process. Any other hold that is
+//! reported as not valid and later as valid is a violation.
 
 use std::{
     cmp::Ordering,
@@ -31,8 +31,8 @@ impl Doubts {
         });
         let begins: Vec<u64> = begins.collect();
         let mut explained = Self::default();
-        // The previous explained doubt of each process, as two times: the last time before this doubt at which the hold
-        // was valid, and the first time at which the hold was in doubt.
+        // The previous explained doubt of each process, as two times: the last time before that doubt at which the hold
+        // was known to be valid, and the first time at which the hold was in doubt.
         let mut previous_doubts: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for doubt in doubts_in(events) {
             let last = previous_doubts.get(&doubt.proc);
@@ -99,11 +99,12 @@ impl HoldState {
         self.deadline = self.deadline.max(deadline);
     }
 
-    /// Records a failed check.
+    /// Records a failed `check()`. `read` is the deadline that the check reported.
     fn deny(&mut self, index: usize, event: &Event, read: Option<u64>) {
         let Some(deadline) = self.deadline else { return };
-        // A failed check has no time left, so the deadline that it reads is the time of the reading. A later deadline
-        // shows that a renewal came in between.
+        // The hold of a failed check has no time left, so the deadline that the check reports is the time at which the
+        // check read it. That time may be later than the time of the event. `self.deadline` is the deadline that was
+        // known before the check.
         let read = read.unwrap_or(event.t).max(event.t);
         let is_early = read < deadline;
         let first_doubt = if is_early { read } else { event.t };
@@ -117,8 +118,8 @@ impl HoldState {
         self.open.get_or_insert_with(new).indices.push(index);
     }
 
-    /// Ends the doubt: a check found the hold `valid`, or there are no more checks. Returns the doubt if the hold was
-    /// in doubt and had not merely expired.
+    /// Ends the open doubt: a check found the hold `valid`, or there are no more checks. Returns the doubt; returns
+    /// `None` if there was none, or if the hold had merely expired.
     fn close(&mut self, valid: bool) -> Option<Doubt> {
         let OpenDoubt { proc, last_valid, first_doubt, indices, .. } =
             self.open.take().filter(|open| open.is_early || valid)?;
@@ -126,7 +127,7 @@ impl HoldState {
     }
 }
 
-/// All doubts, in the order of the first times at which holds were in doubt.
+/// All doubts about holds, in the order in which the doubts began.
 fn doubts_in(events: &[Event]) -> Vec<Doubt> {
     let (mut holds, mut doubts_in): (BTreeMap<AttemptId, HoldState>, Vec<Doubt>) = Default::default();
     for (index, event) in events.iter().enumerate() {
@@ -163,7 +164,7 @@ fn doubts_in(events: &[Event]) -> Vec<Doubt> {
             _ => {}
         }
     }
-    // The doubts that did not end, because the process was killed.
+    // These are the doubts that had no end in the history, because the process was killed.
     doubts_in.extend(holds.values_mut().filter_map(|hold| hold.close(false)));
     doubts_in.sort_by_key(|doubt| doubt.first_doubt);
     doubts_in

@@ -4,7 +4,7 @@ use leasehold_testkit::history::RecordedMode;
 use super::*;
 
 const KIND: &str = "restarted";
-/// The end of every lease in these tests, unless it is renewed.
+/// The time at which every lease in these tests ends, unless it is renewed.
 const END: u64 = 1000;
 
 fn event(t: u64, proc: u32, attempt: AttemptId, what: What) -> Event {

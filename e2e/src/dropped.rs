@@ -1,12 +1,12 @@
-//! Adds the ends of attempts whose executor was dropped, because no code recorded these ends. The drop of the executor
-//! drops the guards and futures of its tasks, and so releases the holds and cancels the acquires. The kill of a process
-//! does neither.
+//! Adds to a history the ends of attempts whose executor was dropped, because no code recorded these ends. The drop of
+//! the executor drops the guards and futures of its tasks, and so releases the holds and cancels the acquires. The kill
+//! of a process does neither.
 
 use std::collections::BTreeMap;
 
 use leasehold_testkit::history::{AttemptId, Event, What};
 
-/// The end events of all open attempts of one process, whose executor was dropped at `t`.
+/// The end events of all attempts of one process that were open when its executor was dropped, at the time `t`.
 #[must_use]
 pub fn end_events(events: &[Event], t: u64) -> Vec<Event> {
     let mut open: BTreeMap<AttemptId, (bool, &Event)> = BTreeMap::new();

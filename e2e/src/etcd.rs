@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub use alone::Alone;
 pub use cluster::{CLUSTER, Three, promise_of};
 
-/// The longest stop of a client in milliseconds: longer than the clients' leases of two seconds.
+/// The longest time in milliseconds for which a client is stopped: longer than the clients' leases of two seconds.
 const MAX_STOP: u64 = 3500;
 /// The longest time in milliseconds for which a proxy holds messages.
 const MAX_HOLD_BACK: u64 = 2500;

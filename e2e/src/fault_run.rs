@@ -11,21 +11,22 @@ use crate::{
     world::{Fault, World},
 };
 
-/// For how long new faults begin in one storm.
+/// How long one storm lasts. After that no new fault begins, but the faults that have begun continue to their ends.
 const STORM_LENGTH: Duration = Duration::from_secs(8);
-/// The time without faults after the effects of a storm have ended: long enough to see that everything works.
+/// The length of a calm. It begins when the effects of a storm have ended, and is long enough to see that all clients
+/// work again.
 const CALM: Duration = Duration::from_millis(2500);
 /// The interval at which due faults are started and ended.
 const POLL: Duration = Duration::from_millis(3);
 /// The range of the pause between two faults of one target, in milliseconds.
 const PAUSE: std::ops::Range<u64> = 40..250;
 
-/// The kind under which the history records a storm with its effects.
+/// The name under which the history records the time of a storm and of its effects.
 const STORM: &str = "storm";
 
-/// The kind under which the history records the clients' first requests to the engine.
+/// The name under which the history records the time of the clients' first requests to the engine.
 const START: &str = "start";
-/// How long the first requests take on an idle machine, at most.
+/// How long the clients' first requests take on an idle machine, at most.
 const WARM_UP: Duration = Duration::from_millis(1500);
 
 /// The index of the server among the targets.
@@ -36,7 +37,7 @@ struct FaultTarget<W: 'static> {
     /// The index of the client, or [`SERVER`].
     index: usize,
     faults: &'static [Fault<W>],
-    /// When its current fault ends, or its next fault begins.
+    /// When the current fault of this target ends or, without a current fault, when its next fault begins.
     next: u64,
     /// The current fault.
     current: Option<&'static Fault<W>>,
@@ -49,13 +50,14 @@ pub fn one_storm_duration(recovery_time: Duration) -> Duration {
     WARM_UP + CALM + STORM_LENGTH + recovery_time + CALM / 2
 }
 
-/// Records the start of the round. Called before the first request of a client to the engine.
+/// Records the start of the round. The caller must call this before the first request of a client to the engine.
 pub fn start(recorder: &Recorder) {
     recorder.note(What::NemesisBegin { kind: START.to_owned() });
 }
 
-/// Waits for a first calm. Then injects faults until the time is up, in storms whose effects last for `recovery_time`.
-/// Returns the total length of the storms without these effects, and the count of each fault.
+/// Injects faults until the time `until`, in storms whose effects last for `recovery_time`. Before the first storm it
+/// waits until the clients' first requests and a first calm have passed. Returns the total length of the storms without
+/// their effects, and the count of each fault.
 pub fn inject_faults<W: World>(
     world: &mut W,
     recorder: &Arc<Recorder>,
@@ -73,8 +75,8 @@ pub fn inject_faults<W: World>(
     let (mut time, mut counts) = (Duration::ZERO, BTreeMap::new());
     sleep(WARM_UP);
     recorder.note(What::NemesisEnd { kind: START.to_owned() });
-    // The first calm, in which lost wake-ups are found best: after the first kill, the holds of the killed process may
-    // last longer than any calm, so no lock is certainly free any more.
+    // This is the first calm. The checker finds lost wake-ups best in it: after the first kill of a process, the holds
+    // of that process may last longer than any calm, so no lock is certainly free any more.
     sleep(CALM);
     while now_nanos() < until {
         let begin = now_nanos();
@@ -102,7 +104,7 @@ pub fn inject_faults<W: World>(
     (time, counts)
 }
 
-/// Ends the current fault of a target, or begins the next one if `may_begin`.
+/// Ends the current fault of a target. If the target has none, begins its next fault, but only if `may_begin`.
 fn step<W: World>(
     world: &mut W,
     recorder: &Recorder,

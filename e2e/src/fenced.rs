@@ -1,5 +1,6 @@
-//! Measures lost updates: holders are paused for longer than their lease, between the check and the write. They write
-//! to a file without a fence, a file with a fence, and a key in Redis with a fence.
+//! Measures lost updates: holders are paused for longer than their lease, some of them between the check of the hold
+//! and the write. The holders write to a file without a fence, to a file with a fence, and to a key in Redis with a
+//! fence.
 
 use std::{
     fmt,
@@ -24,7 +25,7 @@ use crate::{
 
 /// The number of writing processes.
 const WRITERS: usize = 4;
-/// The lease: shorter than many pauses.
+/// The lease of a writer's hold: shorter than each pause of a writer.
 const TTL: Duration = Duration::from_millis(400);
 /// How long a writer holds the lock.
 const HOLD_TIME: Duration = Duration::from_millis(80);
@@ -61,10 +62,10 @@ pub struct Tally {
     pub lost_appends: u64,
 }
 
-/// Runs the program: prints the table, and returns 1 if an update behind a fence was lost.
+/// Runs the measurement and prints the table of results. Returns 1 if an update behind a fence was lost, otherwise 0.
 ///
 /// # Errors
-/// When it cannot be run.
+/// When the measurement cannot be run.
 pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
     let (mut seconds, mut seed) = (20, Rng::random_seed());
     for pair in args.chunks(2) {
@@ -137,7 +138,7 @@ fn holder(admin: &Locks, writers: &[Writer]) -> Result<Option<Pid>, Failure> {
     Ok(held.map(|pid| Pid::from_raw(pid as i32)))
 }
 
-/// A writer process. It is killed when this is dropped.
+/// A writer process. Dropping this value kills the process.
 struct Writer(Child);
 
 impl Drop for Writer {
@@ -147,7 +148,7 @@ impl Drop for Writer {
     }
 }
 
-/// Compares what the writers recorded with what is at the destination.
+/// Compares the updates that the writers recorded as acknowledged with the content of the destination.
 fn audit(destination: Destination, results: &ResultStore, server: &RedisServer) -> Result<Tally, Failure> {
     let (counter, list) = (format!("{destination:?}-counter"), format!("{destination:?}-list"));
     let (increments, appends) = (results.acknowledged(&counter)?, results.acknowledged(&list)?);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Figures {
     /// The engine.
     pub engine: String,
-    /// The seed; for many rounds the last one.
+    /// The seed of the round; for many rounds, the seed of the last round.
     pub seed: u64,
     /// The number of rounds.
     pub rounds: u64,
@@ -43,7 +43,8 @@ pub struct Figures {
     pub overlaps_not_promised: u64,
     /// Failed `check()`s of holds that were in doubt until a renewal.
     pub doubts: u64,
-    /// For how many seconds the machine stalled something that all clients share. This excuses waits.
+    /// For how many seconds the machine stalled something that all clients share. The checker excuses waits by this
+    /// time.
     #[serde(default)]
     pub stalled: f64,
     /// The number of faults, by kind.
@@ -146,7 +147,7 @@ impl Figures {
         self.violations.values().sum()
     }
 
-    /// Whether there is no violation, and the checker gave up on no lock.
+    /// Returns true if there is no violation and the checker gave up on no lock.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.all_violations() == 0 && self.undecided == 0

@@ -1,5 +1,5 @@
-//! Lock files: client processes that share a directory and are stopped and killed, and another program that uses
-//! `flock`.
+//! The file engine under faults: client processes that share a directory of lock files and are stopped and killed, and
+//! another program that locks the files with `flock`.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use crate::{
 
 /// How many client processes a round has.
 const CLIENTS: usize = 4;
-/// How long the foreign program tries to get the lock.
+/// How long the foreign program tries to lock a lock file.
 const FLOCK_PATIENCE: Duration = Duration::from_millis(60);
 
 /// A directory and its clients.
@@ -51,7 +51,8 @@ impl Files {
         Ok(Self { dir, workers, admin, foreign: None, rng: Rng::new(setting.seed, 77) })
     }
 
-    /// Locks a lock file in the way of `flock(1)`, which does not join the queue of leasehold.
+    /// Locks a random lock file as `flock(1)` does, without joining the queue of leasehold. Gives up after
+    /// [`FLOCK_PATIENCE`].
     fn flock(&mut self) {
         let lock = self.rng.pick(&LOCKS);
         let Ok(file) = File::open(self.dir.path().join(format!("{lock}.lock"))) else { return };
@@ -104,8 +105,8 @@ impl World for Files {
     }
 
     fn leftovers(&self) -> BTreeMap<String, u64> {
-        // Lock files stay by design. The wake pipes of killed processes stay until the next waiter removes them, so
-        // only pipes with a reader count.
+        // Lock files stay by design. The wake pipes of killed processes stay until the next waiter removes them. So
+        // only pipes that a process still reads count as leftovers.
         let open_pipes = |path: &PathBuf| {
             let mut pipe = File::options();
             pipe.write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).is_ok()

@@ -1,8 +1,8 @@
-//! Measures when the machine did not run a process although no fault stopped it, as happens on a busy machine. The
-//! checker accepts a recorded stall as an excuse, for exactly as long as it lasted.
+//! Measures stalls: times in which a busy machine did not run a process although no fault stopped the process. The
+//! checker accepts a recorded stall as an excuse for a late event, for exactly as long as the stall lasted.
 //!
-//! A client measures its own process. The process of the round measures the delays that affect all clients at once:
-//! those of its own process, which has the proxies, of the servers, and of the servers' disk.
+//! A client measures its own process. The process of the round measures the stalls that affect all clients at once:
+//! those of itself, because it has the proxies, those of the servers, and those of the servers' disk.
 
 use std::{
     fs::{self, File},
@@ -24,13 +24,13 @@ use crate::{
     waits::{Waits, descendants},
 };
 
-/// The interval of the measurement.
+/// The interval at which a measuring thread measures.
 const INTERVAL: Duration = Duration::from_millis(15);
 /// A thread that waits at least this long for a processor within one interval counts as stalled. A busy machine stalls
 /// a process for whole time slices; waits on an idle machine are shorter.
 const STALL: Duration = Duration::from_millis(2);
-/// A write to the disk that takes longer than this is a stall. It takes so long only if other programs keep the disk
-/// busy.
+/// A write to the disk that takes longer than this counts as a stall. A write takes so long only if other programs keep
+/// the disk busy.
 const DISK_STALL: Duration = Duration::from_millis(10);
 /// The number of intervals after which the list of server processes is read again.
 const INTERVALS_PER_LOOKUP: u32 = 20;
@@ -106,7 +106,7 @@ impl Meter {
         !self.stop.load(Relaxed)
     }
 
-    /// Records a stall from `from` until now if it lasted longer than `late`.
+    /// Records a stall from `from` until now, if this time is longer than `late`. `of` says what was stalled.
     fn stalled(&self, from: u64, late: Duration, of: &str) {
         let until = now_nanos();
         if until.saturating_sub(from) > nanos(late) {

@@ -1,5 +1,5 @@
-//! A process that holds a lock and executes commands from its input, one a line. The tests of the fault matrix stop and
-//! kill it.
+//! A process that holds a lock and executes the commands that it reads from its standard input, one per line. The tests
+//! of the fault matrix stop and kill this process.
 
 use std::{
     io::{BufRead, Write},
@@ -13,7 +13,7 @@ use crate::Failure;
 /// Runs the program as a holder. The arguments are the URL of the locks, the name, and the ttl in milliseconds.
 ///
 /// # Errors
-/// When it cannot acquire the lock, or a command is unknown.
+/// When the process cannot acquire the lock, or a command is unknown.
 pub fn main(args: &[&str]) -> Result<(), Failure> {
     let &[url, name, ttl] = args else { return Err("a holder needs three arguments".into()) };
     let locks = Locks::connect(url)?;
@@ -42,8 +42,8 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks the hold in a loop, until the process did not run for at least `min_pause`. Returns the result of the first
-/// check after that pause.
+/// Checks the hold in a loop, until there was a pause of more than `min_pause` in which the machine did not run this
+/// process. Returns the result of the first check after that pause.
 fn spin(guard: &Guard, min_pause: Duration) -> std::io::Result<String> {
     reply("spinning")?;
     let mut previous = Instant::now();

@@ -1,7 +1,7 @@
-//! Faults by which one node of a Redlock loses locks. Such a node has no vote for a while. If exactly a majority of the
-//! nodes voted for a hold, and one of them loses its lock, no majority finds the hold any more. Its release finds
-//! nothing, and operators do not see it. Nevertheless no other claim can be granted before the deadline of the hold,
-//! because the node has no vote.
+//! Faults by which one node of a Redlock loses locks. After such a fault the node has no vote for a while. If exactly a
+//! majority of the nodes voted for a hold, and one of these nodes loses its lock, no majority finds the hold any more.
+//! Then the release of the hold finds nothing, and operators do not see the hold. Nevertheless no other claim can be
+//! granted before the deadline of the hold, because the node that lost its lock has no vote.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -27,8 +27,8 @@ fn fault_times(events: &[Event], kinds: &[&str]) -> Vec<RangeInclusive<u64>> {
     fault_times
 }
 
-/// The changes of the history for faults of these kinds, by the index of the event: a release that found nothing has an
-/// unknown outcome, and what operators saw is removed.
+/// The changes of the history for faults of these kinds, by the index of the event. A release that found nothing, of a
+/// hold that overlaps such a fault, gets an unknown outcome. What operators saw during such a fault is removed.
 pub(crate) fn changes(events: &[Event], kinds: &[&str]) -> BTreeMap<usize, What> {
     let fault_times = fault_times(events, kinds);
     let overlaps =

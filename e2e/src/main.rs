@@ -1,4 +1,4 @@
-//! The program behind `cargo xtask torture`. It starts itself again for each client process.
+//! The program that `cargo xtask torture` runs. It starts itself again for each client process.
 
 use std::process::ExitCode;
 

@@ -11,7 +11,7 @@ use crate::{
     world::{Fault, Promise},
 };
 
-/// The only server. `MYSQL` tells whether it must be a MySQL; otherwise it must be a MariaDB.
+/// The only server. If `MYSQL` is true, it must be a MySQL; otherwise it must be a MariaDB.
 pub struct Server<const MYSQL: bool>(MariadbServer);
 /// The MariaDB of this system, or of the system that `LEASEHOLD_TEST_SYSTEM` names.
 pub type Mariadb = Server<false>;
@@ -28,7 +28,8 @@ const SESSIONS: &str =
 /// Locks the rows of two names for a short time, as an operator may do.
 const KEEP_LOCKED: &str =
     "BEGIN; SELECT name FROM leasehold_lock WHERE name IN ('m0', 'r0') FOR UPDATE; SELECT SLEEP(0.4); COMMIT";
-/// Finds rows that must not remain. Rows of killed clients remain at rest, but must expire within a limit.
+/// Finds rows that must not remain at the end of a round: those that expire more than 70 s from now. Rows of killed
+/// clients remain, but expire earlier.
 const LEFTOVER_ROWS: &str = "SELECT CONCAT('claim ', name) FROM leasehold_claim
     WHERE GREATEST(expires, place_expires) > UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 + 70000000
     UNION ALL SELECT CONCAT('hold ', name) FROM leasehold_lock
@@ -81,7 +82,8 @@ impl<const MYSQL: bool> System for Server<MYSQL> {
     }
 
     fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
-        // With this setting a kill of the server loses nothing, but a power cut may lose data. The engine reports that.
+        // With the setting of `start`, a kill of the server loses nothing, but a power cut may lose data. The engine
+        // reports this setting.
         guarantee.level == Level::BestEffort
     }
 
@@ -96,10 +98,10 @@ impl<const MYSQL: bool> System for Server<MYSQL> {
 }
 
 impl<const MYSQL: bool> Server<MYSQL> {
-    /// Checks that the server that would be started is of the requested kind.
+    /// Fails unless the server that a round would start is of the requested kind, MySQL or MariaDB.
     ///
     /// # Errors
-    /// When it is not; the message says what to do.
+    /// When the server is of the other kind; the message says what to do.
     pub fn check_available() -> Result<(), Failure> {
         Self::check_kind(Brand::found())
     }

@@ -1,5 +1,5 @@
 //! The memory engine under faults. The clients are in this process. Each client reaches the store through a decorator
-//! that loses, delays and doubles calls. Its tasks run on an executor that is blocked and dropped.
+//! that loses, delays and doubles calls. The tasks of a client run on an executor that is blocked or dropped by faults.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, thread, time::Duration};
 
@@ -32,7 +32,7 @@ const CLIENTS: usize = 4;
 const BURST: usize = 3;
 /// For how long an executor is blocked: longer than a lease.
 const BLOCK_TIME: Duration = Duration::from_millis(1300);
-/// How long a client may need to end after its time is up, by the stopwatch.
+/// How long a client may take to end after the time of the round is up, by the stopwatch.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
 /// A store and its clients.
@@ -40,7 +40,7 @@ pub struct Memory {
     store: Arc<MemoryStore>,
     setting: Setting,
     clients: Vec<Client>,
-    /// The recorders of all clients so far.
+    /// The recorders of all clients that were started so far.
     recorders: Vec<Arc<Recorder>>,
     /// The times at which executors were dropped, by client number.
     dropped: BTreeMap<u32, u64>,
@@ -108,7 +108,7 @@ impl Memory {
         }
     }
 
-    /// Ends the faults of a client, and delivers its delayed calls.
+    /// Ends the scheduled faults of a client, and delivers the calls that were delayed.
     fn heal(&mut self, client: usize) {
         let faulty = Arc::clone(&self.clients[client].faulty);
         faulty.clear_planned();

@@ -1,5 +1,5 @@
-//! The holders and waiters as the server reports them. An admin client polls the server; its answers are added to the
-//! history at the end.
+//! Records the holders and waiters that the server reports. An admin client polls the server, and the answers of the
+//! server are added to the history at the end of the round.
 
 use std::{
     sync::{
@@ -19,8 +19,8 @@ use crate::task::LOCKS;
 /// The pause between two polls of all names.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// An owner text with the attempt id, so that what the server reports can be matched with its attempt. Requests with
-/// different owners share no hold.
+/// An owner text with the attempt id, so that a holder or waiter that the server reports can be matched with its
+/// attempt. Requests with different owners share no hold.
 #[must_use]
 pub fn owner_of(attempt: AttemptId) -> String {
     format!("attempt {attempt:x}")
@@ -71,8 +71,8 @@ impl Observer {
         Self { ends, thread }
     }
 
-    /// Stops, and records the answers: the holders with their tokens, and those waiters whose owner text has an attempt
-    /// id.
+    /// Ends the thread and records the answers of the server: the holders with their tokens, and those waiters whose
+    /// owner text has an attempt id.
     ///
     /// # Panics
     /// When the thread panicked.

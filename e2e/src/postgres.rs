@@ -19,7 +19,8 @@ const TERMINATE: &str =
 /// Locks the rows of two names for a short time, as an operator may do.
 const KEEP_LOCKED: &str =
     "BEGIN; SELECT FROM leasehold_lock WHERE name IN ('m0', 'r0') FOR UPDATE; SELECT pg_sleep(0.4); COMMIT";
-/// Finds rows that must not remain. Rows of killed clients remain at rest, but must expire within a limit.
+/// Finds rows that must not remain at the end of a round: those that expire more than 70 s from now. Rows of killed
+/// clients remain, but expire earlier.
 const LEFTOVER_ROWS: &str =
     "WITH t AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 70000000 AS late)
     SELECT 'claim ' || name FROM leasehold_claim, t WHERE greatest(expires, place_expires) > late
@@ -66,7 +67,8 @@ impl System for Postgres {
     }
 
     fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
-        // With this setting a kill of the server loses nothing, but a power cut may lose data. The engine reports that.
+        // With fsync off, a kill of the server loses nothing, but a power cut may lose data. The engine reports this
+        // setting.
         guarantee.level == Level::BestEffort && guarantee.to_string().contains("fsync is off")
     }
 

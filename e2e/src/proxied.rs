@@ -1,4 +1,4 @@
-//! The faults of a client process that reaches its servers through proxies of its own.
+//! The faults of a client process that has its own proxy for each server.
 
 use std::{thread::sleep, time::Duration};
 
@@ -6,7 +6,8 @@ use leasehold_testkit::server::Proxy;
 
 use crate::{workers::Workers, world::Fault};
 
-/// The delay of answers on a slow connection: longer than usual, but shorter than the time limit of a renewal.
+/// The delay of answers on a slow connection: longer than on a usual connection, but shorter than the time limit of a
+/// renewal.
 const SLOW: Duration = Duration::from_millis(60);
 
 /// Client processes behind proxies. The longest faults last longer than the leases of the engine.
@@ -42,7 +43,8 @@ pub(crate) trait Proxied: Sized + 'static {
             begin: |w, client| w.for_each_proxy(client, Proxy::hold_requests),
             end: |w, client| w.for_each_proxy(client, Proxy::drop_connections),
         },
-        // The fault makes a late request: the connection of the client is cut, and its request arrives later.
+        // This fault makes a late request: the connection of the client is cut, and a request that it sent before
+        // arrives later.
         Fault {
             name: "cut after the request",
             lasts: 5..400,

@@ -18,24 +18,26 @@ use leasehold_testkit::server::{RedisServer, redis_command};
 
 use crate::world::Promise;
 
-/// The longest stop of a client of several servers, in milliseconds: longer than the clients' leases of two seconds.
+/// The longest time in milliseconds for which a client of several servers is stopped: longer than the clients' leases
+/// of two seconds.
 const MAX_STOP: u64 = 3500;
 /// The longest time in milliseconds for which a proxy holds messages.
 const MAX_HOLD_BACK: u64 = 2500;
 
-/// How many times a command to a loading server is repeated.
+/// How many times a command is sent to a server that is still loading its data.
 const MAX_TRIES: usize = 1000;
-/// The pause between two such commands.
+/// The pause between two commands to a server that is still loading its data.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// In rounds with even seeds, faults strike masters. Then no exclusion is promised, because the replica that takes over
-/// may lack acknowledged writes. The faults of other rounds end no hold.
+/// The promise of the round with this seed, on Sentinels or a cluster. In rounds with even seeds, faults strike
+/// masters. Such a round promises no exclusion, because the replica that takes over may lack acknowledged writes. Other
+/// rounds promise exclusion, because their faults end no hold.
 #[must_use]
 pub const fn promise_of_many(seed: u64) -> Promise {
     if seed.is_multiple_of(2) { Promise::Fence } else { Promise::Exclusion }
 }
 
-/// Sends a command to a server that may still be loading its data.
+/// Sends a command to a server, and repeats the command while the server is still loading its data.
 fn send_when_loaded(server: &RedisServer, command: &[&str]) {
     for _ in 0..MAX_TRIES {
         if redis_command(server.port(), command).status.success() {
@@ -70,9 +72,9 @@ const QUEUE_LIFE: i64 = 70_000;
 /// the end of their leases.
 const HOLDS_LIFE: i64 = 3_601_000;
 
-/// Whether a key may remain at rest for a while: the newest token, tombstones, queue entries of killed clients, and the
-/// record of an unclean end. If a killed client had a hold, all keys of the hold except the lock key stay until the
-/// name is claimed again.
+/// Whether a key is allowed to remain for a while after all clients have ended. Such keys are the newest token,
+/// tombstones, queue entries of killed clients, and the record of an unclean end. If a killed client had a hold, all
+/// keys of the hold except the lock key stay until the name is claimed again.
 fn may_remain(key: &str, command: impl Fn(&[&str]) -> Vec<String>) -> bool {
     const REMEMBERS_HOLDS: &str = "local c = redis.call('GET', KEYS[1]) or '1 '
         return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).mode or cmsgpack.unpack(c).ended) and 1 or 0";

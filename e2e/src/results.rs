@@ -64,7 +64,7 @@ impl ResultStore {
         Ok(outcome)
     }
 
-    /// Records an acknowledged write. The record is one append, after the write itself.
+    /// Records an acknowledged write, by one append to a second file. Call this after the write itself.
     ///
     /// # Errors
     /// An error of the operating system.
@@ -73,7 +73,7 @@ impl ResultStore {
         file.write_all(format!("{element}\n").as_bytes())
     }
 
-    /// The elements of all acknowledged changes.
+    /// The recorded elements of all acknowledged changes of a resource.
     ///
     /// # Errors
     /// An error of the operating system.
@@ -102,8 +102,8 @@ impl ResultStore {
         Ok((self.acknowledged(counter)?.len() as u64).saturating_sub(count))
     }
 
-    /// Reads the text, calls `between`, and writes the changed text. With a fence, the call *seals* the resource before
-    /// the read (F79): it shows the token, so that the fence refuses smaller tokens from then on.
+    /// Reads the text, calls `between`, and writes the changed text. With a fence, this function *seals* the resource
+    /// before the read (F79): it shows the token to the fence, so that the fence refuses smaller tokens from then on.
     fn change(
         &self,
         name: &str,
@@ -127,7 +127,7 @@ impl ResultStore {
         Ok(WriteOutcome::Done)
     }
 
-    /// Shows the fence a token. Returns whether the fence accepts it.
+    /// Shows a token to the fence. Returns whether the fence accepts the token; returns true if there is no fence.
     fn show(&self, name: &str, fence: Option<Token>) -> io::Result<bool> {
         let Some(token) = fence else { return Ok(true) };
         let seen = number(&read(&self.file(name, "fence"))?);
@@ -137,7 +137,8 @@ impl ResultStore {
         Ok(token.number >= seen)
     }
 
-    /// Locks the resource, so that no other process uses it during one step (a read, or a write).
+    /// Locks the resource, so that no other process uses it during one step (a read, or a write). The drop of the
+    /// returned file unlocks it.
     fn lock_step(&self, name: &str) -> io::Result<File> {
         let path = self.file(name, "step");
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;

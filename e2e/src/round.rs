@@ -30,15 +30,15 @@ use crate::{
     zookeeper::{ENSEMBLE, Ensemble, One},
 };
 
-/// The engine name of another lock crate on Redis begins with this prefix.
+/// An engine name with this prefix stands for another lock crate on one Redis server.
 pub const PEER: &str = "peer ";
-/// The engine name of another lock crate on three independent masters of Redis begins with this prefix.
+/// An engine name with this prefix stands for another lock crate on three independent Redis masters.
 pub const PEER_OF_THREE: &str = "peer of three ";
 /// How long it may take, by the stopwatch, until leases, minimum hold times and the queue entries of dead waiters have
-/// ended. Such queue entries last up to a minute (`MAX_ENTRY_LIFE`).
+/// ended. These queue entries last up to a minute (`MAX_ENTRY_LIFE`).
 const REST_LIMIT: Duration = Duration::from_secs(75);
 
-/// The interval at which the leftovers are counted.
+/// The interval at which the records that remain after a round are counted.
 const REST_POLL: Duration = Duration::from_millis(100);
 
 /// The parameters of a round.
@@ -128,7 +128,7 @@ impl Round<'_> {
         Ok(Outcome { figures, complaints, dir })
     }
 
-    /// Runs the round on servers of this system, with clients of leasehold.
+    /// Runs the round on servers of the system `S`, with clients that use leasehold.
     fn run_on_servers<S: System>(
         &self,
         setting: &Setting,
@@ -150,7 +150,8 @@ impl Round<'_> {
         recorder.note(What::Probe { phase: Phase::Start, found: BTreeMap::new() });
         let disk = world.disk();
         let heartbeat = Heartbeat::of_all(Arc::clone(recorder), &setting.program, disk.as_deref())?;
-        // Other crates store locks that the admin client cannot read, so nothing observes them.
+        // Other lock crates store locks in a form that the admin client cannot read, so rounds with them have no
+        // observer.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let observer = (!self.engine.starts_with(PEER)).then(|| Observer::begin(admin.clone(), runtime));
         let (rng, speed) = (&mut Rng::new(self.seed, 0), EngineSpeed::of(self.engine));
@@ -179,13 +180,14 @@ impl Round<'_> {
     }
 }
 
-/// A directory for the histories of clients. It is in memory: on a disk, all clients would wait while servers sync
-/// their data.
+/// A directory for the histories of clients. It is in memory if the system has `/dev/shm`: on a disk, all clients would
+/// wait to write their histories while servers sync data.
 fn in_memory() -> std::io::Result<tempfile::TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
 
-/// The promise of a round on Redis. In two of four rounds, the configuration promises no exclusion.
+/// The promise of the round with this seed, on one Redis server. Of four consecutive seeds, two have a configuration
+/// that promises no exclusion.
 pub(crate) const fn promise_of(seed: u64) -> Promise {
     match seed % 4 {
         2 => Promise::Doubt,
@@ -194,7 +196,8 @@ pub(crate) const fn promise_of(seed: u64) -> Promise {
     }
 }
 
-/// The records that remain after all clients have ended and everything that expires has had the time to do so.
+/// The records that remain after all clients have ended. Returns as soon as no record remains, and after [`REST_LIMIT`]
+/// at the latest.
 fn leftovers_at_rest<W: World>(
     world: &W,
     admin: &leasehold_core::Locks,

@@ -22,7 +22,8 @@ use crate::{
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// The shortest time for which the runtime can sleep.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
-/// If the deadline moved by less than this, there was no renewal: two readings of one deadline differ by a small error.
+/// If two readings of a guard's deadline differ by no more than this, there was no renewal between them: they differ by
+/// an error of the reading.
 const RENEWAL_STEP: Duration = Duration::from_millis(50);
 
 /// Works under a lock for a while, checks the hold repeatedly, and releases it.
@@ -63,7 +64,7 @@ async fn work_under(active_hold: &ActiveHold<'_>, guard: &Guard, length: Duratio
         if let (Some(before), Some(now)) = (last_deadline, deadline(guard))
             && now > before + RENEWAL_STEP
         {
-            // The time left of an expired hold is 0, at whatever time it is read. So it shows no deadline.
+            // The remaining time of an expired hold is 0 whenever it is read, so no deadline can be computed from it.
             active_hold.renewed(|| remaining_nanos(guard).filter(|remaining_nanos| *remaining_nanos > 0));
             last_deadline = Some(now);
         }
@@ -101,7 +102,7 @@ async fn release(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mu
             let _unanswered = active_hold.releasing(None);
             drop(guard);
         }
-        // F17: a user who does not wait for the answer to the release.
+        // F17: this user does not wait for the answer to the release.
         _ => {
             let pending = active_hold.releasing(None);
             if let Ok(answer) = timeout(TTL / 1000, guard.release()).await {
@@ -111,8 +112,9 @@ async fn release(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mu
     }
 }
 
-/// Records the answer to a release. If the guard counted as lost before, its release is answered without the server.
-/// Then the hold may last on the server for much longer than the guard was valid, so "was not held" counts as unknown.
+/// Records the answer to a release. If the guard counted as lost before the release (`known_lost`), the library answers
+/// without asking the server. Then the hold may last on the server for much longer than the guard was valid, so the
+/// answer "was not held" counts as unknown.
 fn record_release(pending: PendingRelease<'_>, known_lost: bool, answer: Result<(), Error>) {
     match answer {
         Ok(()) => pending.freed(),

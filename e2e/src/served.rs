@@ -17,10 +17,10 @@ const CLIENTS: usize = 4;
 
 /// The servers of one engine.
 pub trait System: Sized + 'static {
-    /// The scheme of its URLs.
+    /// The scheme of the engine's URLs.
     const SCHEME: &'static str;
-    /// The longest time in milliseconds for which a client is stopped or its connections are silent: longer than its
-    /// leases.
+    /// The longest time in milliseconds for which a client is stopped or its connections are silent: longer than the
+    /// client's leases.
     const MAX_STOP: u64;
     /// The longest time in milliseconds for which a proxy holds the messages of one direction.
     const MAX_HOLD_BACK: u64;
@@ -28,7 +28,7 @@ pub trait System: Sized + 'static {
     /// The faults of the servers in a round with this promise.
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>];
 
-    /// Starts the servers in the configuration that has this promise. The seed decides their random numbers.
+    /// Starts the servers in the configuration that has this promise. `seed` decides the random choices of faults.
     fn start(seed: u64, promise: Promise) -> Self;
 
     /// The ports of the servers.
@@ -46,10 +46,11 @@ pub trait System: Sized + 'static {
         Self::url(&servers.join(","))
     }
 
-    /// Whether the engine may report this guarantee in the configuration that has this promise.
+    /// Whether this guarantee is right for the configuration that has this promise. A round fails if the engine reports
+    /// another guarantee.
     fn accepts_guarantee(&self, guarantee: &Guarantee, promise: Promise) -> bool;
 
-    /// I6: the records of claims that must not remain at rest, counted by kind.
+    /// I6: the records of claims that must not remain after all clients have ended, counted by kind.
     fn leftovers(&self) -> BTreeMap<String, u64>;
 }
 

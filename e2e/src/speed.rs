@@ -1,4 +1,4 @@
-//! The time scale of an engine: its leases, and how precisely it ends leases and reports their ends.
+//! The time scale of an engine: the ttl of its leases, and how precisely it ends leases and reports their ends.
 
 use std::time::Duration;
 
@@ -9,13 +9,14 @@ use crate::{redis, round::PEER_OF_THREE, task::TTL, zookeeper};
 /// The time scale of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineSpeed {
-    /// The ttl of a round: so short that faults outlast it.
+    /// The ttl of the clients' leases in a round. It is so short that the longest faults last longer.
     pub ttl: Duration,
-    /// For how long the effects of faults may last: for one lease and two of the slowest poll intervals.
+    /// For how long the effects of faults may last after the faults: for one lease and two of the slowest poll
+    /// intervals.
     pub recovery_time: Duration,
     /// The precision with which the server reports the end of a lease.
     pub precision: Duration,
-    /// How much longer than its ttl a record may stay on the server.
+    /// How much longer than its ttl a record can stay on the server.
     pub overdue: Duration,
     /// For how long a server that is cut off from the others may report old state to an admin client.
     pub stale: Duration,
@@ -23,7 +24,8 @@ pub struct EngineSpeed {
     pub wake: Duration,
     /// How long a queue entry lasts, at least, after the last request of its claim.
     pub entry_life: Duration,
-    /// How much longer a waiter may wait after an event without a notification, such as the end of a minimum hold time.
+    /// How much longer than `wake` a waiter may wait after an event that sends no notification, such as the end of a
+    /// minimum hold time.
     pub poll: Duration,
     /// The faults after which all holds of every process are in doubt until they are renewed.
     pub doubted_after: &'static [&'static str],
@@ -45,24 +47,26 @@ const FINE: EngineSpeed = EngineSpeed {
     votes_lost_by: &[],
 };
 
-/// The limit of I7.
+/// The usual limit of I7: how long a lock may be free while the claim of a live process waits.
 const WAKE: Duration = Duration::from_millis(250);
 
-/// A client does not learn from its connection whether a restarted Redis still has the data that it acknowledged.
+/// One Redis server. A client does not learn from its connection whether a restarted server still has the data that the
+/// server acknowledged.
 const REDIS: EngineSpeed = EngineSpeed { doubted_after: &[redis::RESTART], ..FINE };
 
-/// A claim that waits until a row is unlocked checks once a second whether the row still exists.
+/// SQL servers. A claim that waits until a row is unlocked checks once a second whether the row still exists.
 const SQL: EngineSpeed = EngineSpeed { poll: Duration::from_secs(1), ..FINE };
 
-/// In addition, a PostgreSQL client that gets notifications refreshes its queue entry only twice a minute.
+/// PostgreSQL. In addition to [`SQL`], a client that gets notifications refreshes its queue entry only twice a minute.
 const POSTGRES: EngineSpeed = EngineSpeed { entry_life: MAX_ENTRY_LIFE, ..SQL };
 
-/// In addition, writers of one file have no queue: a process may find no moment for a poll while other processes write.
+/// SQLite. In addition to [`SQL`], processes that write to one database file have no queue: a waiter may find no moment
+/// for a poll while other processes write.
 const SQLITE: EngineSpeed = EngineSpeed { wake: Duration::from_secs(1), ..SQL };
 
-/// etcd counts in whole seconds and reports only complete seconds. It looks for expired leases twice a second. If a
-/// minimum hold time is shorter than the shortest lease, and no client is left to end it, the name stays taken for the
-/// shortest lease. A restarted server gives every lease its whole ttl again.
+/// etcd counts leases in full seconds and reports only complete seconds. It looks for expired leases twice a second. If
+/// a minimum hold time is shorter than the shortest lease, and no client is left to end the hold, the name stays taken
+/// for the length of the shortest lease. A restarted server gives every lease its full ttl again.
 const ETCD: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     recovery_time: Duration::from_secs(8),
@@ -76,8 +80,9 @@ const ETCD: EngineSpeed = EngineSpeed {
     votes_lost_by: &[],
 };
 
-/// ZooKeeper ends sessions in steps of its tick, here half a second. After a start or an election, which takes some
-/// seconds, it gives each session its whole timeout again. It does not report the remaining time of a session.
+/// ZooKeeper ends sessions in steps of its tick, which is half a second in these rounds. After a start or an election,
+/// which takes some seconds, it gives each session its full timeout again. It does not report the remaining time of a
+/// session.
 const ZOOKEEPER: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     recovery_time: Duration::from_secs(12),
@@ -91,8 +96,8 @@ const ZOOKEEPER: EngineSpeed = EngineSpeed {
     votes_lost_by: &[],
 };
 
-/// An ensemble of three servers. A server that is cut off from the others answers reads until it notices that, after
-/// `syncLimit` ticks: ten ticks of half a second.
+/// A ZooKeeper ensemble of three servers. A server that is cut off from the others answers reads until it notices that
+/// it is cut off, after `syncLimit` ticks: ten ticks of half a second.
 const ENSEMBLE: EngineSpeed = EngineSpeed { stale: Duration::from_secs(6), ..ZOOKEEPER };
 
 /// A Redis replica takes over from a lost master some seconds later. Until then no lock of the lost master can be
@@ -105,7 +110,8 @@ const GROUP: EngineSpeed = EngineSpeed {
     ..FINE
 };
 
-/// A Redlock has the time scale of a group. In addition, a hold may depend on the votes of exactly two of three nodes.
+/// A Redlock has the time scale of [`GROUP`]. In addition, a hold may depend on the votes of exactly two of three
+/// nodes. If one of these two loses its locks, the nodes do not find the hold any more.
 const REDLOCK: EngineSpeed = EngineSpeed { votes_lost_by: redis::VOTES_LOST_BY, ..GROUP };
 
 impl EngineSpeed {

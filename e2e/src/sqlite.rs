@@ -1,4 +1,5 @@
-//! An SQLite file: client processes that are stopped and killed, and another program that writes to the same database.
+//! The SQLite engine under faults: client processes that are stopped and killed, and another program that writes to the
+//! same database file.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -23,7 +24,7 @@ pub struct Sqlite {
     dir: tempfile::TempDir,
     workers: Workers,
     admin: leasehold::Locks,
-    /// The connection of the other program, while it has a transaction.
+    /// The connection of the other program, as long as that program has an open transaction.
     other: Option<Connection>,
 }
 
@@ -65,7 +66,7 @@ impl Sqlite {
         }
     }
 
-    /// Copies the whole write-ahead log into the database file, as a backup or a tool may do.
+    /// Copies the whole write-ahead log into the database file and empties the log, as a backup or a tool may do.
     fn checkpoint(&self) {
         if let Some(other) = self.open() {
             let _ = other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));

@@ -8,23 +8,23 @@ use tokio::time::{sleep, timeout};
 
 use crate::{client::ClientState, observer::owner_of, rng::Rng, section};
 
-/// The ttl: so short that faults last longer than it. If the shortest ttl of an engine is longer, the shortest ttl is
-/// used.
+/// The ttl of the clients' leases: so short that many faults last longer. On an engine whose shortest ttl is longer
+/// than this, the clients use that shortest ttl.
 pub const TTL: Duration = Duration::from_secs(1);
 
 /// The names that all clients contend for. The first letter says whether the lock is a mutex, a read-write lock or a
 /// semaphore.
 pub const LOCKS: [&str; 8] = ["m0", "m1", "m2", "m3", "m4", "m5", "r0", "s0"];
 
-/// Whether tasks always await the answer to a release of this lock, and never drop a waiting acquire of it. So it is
-/// known when the lock is free (I7).
+/// Whether tasks always await the answer to a release of this lock, and never drop an acquire of this lock before it
+/// returns. Then the history shows when the lock is free, as I7 needs.
 #[must_use]
 pub fn has_certain_releases(lock: &str) -> bool {
     lock.ends_with(['0', '2', '4'])
 }
 
-/// Whether tasks that wait for this lock always wait without a limit. If an acquire gives up, its claim may have been
-/// granted; it then holds the lock until its cleanup.
+/// Whether tasks that wait for this lock always wait without a limit. An acquire that gives up at its limit may leave a
+/// granted claim, which holds the lock until its cleanup.
 fn never_gives_up(lock: &str) -> bool {
     lock.ends_with(['2', '4'])
 }
@@ -34,17 +34,17 @@ const PERMITS: u32 = 3;
 
 /// How long a task waits for a lock.
 enum Patience {
-    /// It does not wait.
+    /// The task does not wait.
     Try,
-    /// It waits up to a limit.
+    /// The task waits up to this limit.
     Within(Duration),
-    /// It waits without a limit.
+    /// The task waits without a limit.
     Endless,
-    /// It drops the acquire after this time.
+    /// The task drops the acquire after this time.
     Cancelled(Duration),
 }
 
-/// Works until the time is up.
+/// Works until the time of the round is up.
 pub async fn work(state: ClientState, task: u32) {
     let mut rng = Rng::new(state.seed, u64::from(task) + 1);
     while now_nanos() < state.until {
@@ -73,8 +73,8 @@ async fn attempt_once(state: &ClientState, task: u32, rng: &mut Rng) {
         Patience::Endless | Patience::Cancelled(_) => None,
     };
     let attempt = state.recorder.attempt(task, lock, mode, limit);
-    // If a request may leave a claim behind, its owner text contains the attempt id. The owner text of some other
-    // requests contains it too.
+    // If a request may leave a claim behind, its owner text contains the attempt id. So does the owner text of a tenth
+    // of the other requests.
     let names_attempt = matches!(patience, Patience::Cancelled(_)) || rng.percent(10);
     let request = if names_attempt { request.owner(owner_of(attempt.id()).as_str()) } else { request };
     let result = match patience {
@@ -117,8 +117,8 @@ fn request_for(state: &ClientState, lock: &str, rng: &mut Rng) -> (Request, Mode
     }
 }
 
-/// Acquires, but drops the acquire after a time; with a time of zero, after its first poll. Returns `None` if the
-/// acquire was dropped.
+/// Acquires, but drops the acquire if it has not returned within `after`; if `after` is zero, drops it after its first
+/// poll. Returns `None` if the acquire was dropped.
 async fn cancelled(request: &Request, after: Duration) -> Option<Result<Guard, Error>> {
     let mut acquire = pin!(request.acquire());
     if after.is_zero() {
@@ -145,8 +145,8 @@ fn grant_details(guard: &Guard, ttl: Duration) -> Granted {
     Granted { token: guard.token(), ttl_nanos, watched: true, fixed: false }
 }
 
-/// Records a failure. Only some errors, such as "taken", rule out a grant. If the engine is not reachable, a request
-/// may have reached it before.
+/// Records a failed acquire. Only some errors, such as "taken", rule out that the claim was granted. An engine that is
+/// not reachable now may have received and granted the claim before.
 fn record_failure(attempt: Attempt<'_>, error: &Error) {
     if error.is_taken() {
         return attempt.taken();

@@ -41,7 +41,7 @@ struct Options {
     judge: Option<PathBuf>,
 }
 
-/// Runs the program. Returns 0 if no round had a violation and the checker gave up nowhere; otherwise returns 1.
+/// Runs the program. Returns 0 if no round had a violation and the checker gave up on no lock; otherwise returns 1.
 ///
 /// # Errors
 /// When a round cannot be run.
@@ -143,7 +143,7 @@ fn progress(sum: &Figures, seed: u64, passed: Duration, faults: u64) {
     }
 }
 
-/// Prints the violations, and saves the history of the round.
+/// Prints a summary of the round. If the round had violations, also prints them, and saves the history of the round.
 fn complain(outcome: &Outcome, seed: u64, dir: &Path) -> Result<(), Failure> {
     let figures = &outcome.figures;
     eprintln!(

@@ -1,4 +1,4 @@
-//! The file with the figures of all rounds, one line of JSON for each.
+//! The file with the figures of all rounds on one engine, one line of JSON for each round.
 
 use std::{
     fs::{self, OpenOptions},
@@ -18,7 +18,7 @@ impl Totals {
         Self(dir.join(format!("{engine}.jsonl")))
     }
 
-    /// Adds a round.
+    /// Adds the figures of a round to the file.
     ///
     /// # Errors
     /// An error of the operating system.
@@ -33,7 +33,7 @@ impl Totals {
     /// The sum of all rounds.
     ///
     /// # Errors
-    /// An error of the operating system; or a line that is not a round.
+    /// An error of the operating system; or the file has no rounds, or a line that is not a round.
     pub fn sum(&self) -> Result<Figures, Failure> {
         let text = match fs::read_to_string(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

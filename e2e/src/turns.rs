@@ -1,5 +1,5 @@
-//! A process that shares one lock with other programs and records when it enters and leaves each section under the
-//! lock, until a command ends it.
+//! A process that shares one lock with other programs. It records when it enters and leaves each section under the
+//! lock, until a command ends the process.
 
 use std::{
     fs::{File, OpenOptions, read_to_string},
@@ -20,8 +20,9 @@ const BETWEEN: Duration = Duration::from_millis(20);
 /// How long the process waits for the lock before it checks whether it has to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The directory in which all programs record their sections. Some files in it are commands: `over` ends the programs,
-/// and `linger` contains the name of the side (as in the names of its processes) whose holder stays in its section.
+/// The directory that all programs share. They record their sections in its file `journal`. Two other files are
+/// commands: if `over` exists, the programs end. The file `linger` contains the name of a *side*, which is the first
+/// part of its processes' names, such as `ours` in `ours-1`; a holder of this side stays in its section.
 struct Shared(PathBuf);
 
 impl Shared {

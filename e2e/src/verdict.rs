@@ -1,4 +1,4 @@
-//! The verdict on a round. Only this module uses the checker.
+//! The verdict on a round. Only this module calls the checker of histories.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ const FORGETTING_FAULTS: [&str; 2] = ["all flushed", "restart without data"];
 const CLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// By how much a wait may exceed its limit, in addition to the stalls of the machine. I12 allows a tenth of a second,
-/// and the simulation uses that limit. Here an operation goes through several threads and processes, and each of them
-/// may wait a little for the previous one. If several such waits follow each other within one interval, only the
-/// longest of them is measured as a stall.
+/// and the simulation uses that limit. In these rounds an operation goes through several threads and processes, and
+/// each of them may wait a little for a processor. If several such waits follow each other within one interval of
+/// [`Heartbeat`](crate::heartbeat), only the longest of them is measured as a stall.
 const OVER_LIMIT: Duration = Duration::from_millis(250);
 
 /// Judges the events of a round. Returns the figures, and a text for each violation.
@@ -27,7 +27,7 @@ const OVER_LIMIT: Duration = Duration::from_millis(250);
 pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures, Vec<String>) {
     let mut terms = Terms::default();
     terms.lossy = promise != Promise::Exclusion;
-    // The queue entry of a dead waiter may be granted shortly before the entry expires. The grant then lasts for one
+    // The claim of a dead waiter may be granted shortly before its queue entry expires. The grant then lasts for one
     // claim time.
     terms.entry_life = entry_life(speed.ttl).max(speed.entry_life) + CLAIM_TIME.min(speed.ttl);
     terms.precision = speed.precision;
@@ -70,21 +70,22 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
     (figures, complaints)
 }
 
-/// Whether the configuration promises the invariant.
+/// Whether a configuration with this promise also promises the invariant.
 fn promised(invariant: Invariant, promise: Promise) -> bool {
-    // A server that loses its data frees all holds. It also loses the queue; the waiters claim again at their next
+    // A server that loses its data frees all holds. It also loses the queue; then the waiters claim again at their next
     // polls, in any order.
     promise == Promise::Exclusion || !matches!(invariant, Invariant::Exclusion | Invariant::Releases)
 }
 
-/// Counts the holds that the server lost, and reports each of them that was still valid more than one lease later.
+/// Counts the holds that the server lost, and reports each `check()` by which a lost hold was still valid more than one
+/// ttl after the loss.
 fn unreported_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
     let (mut checked, mut unreported) = (0, Vec::new());
     let mut begin = 0;
     for end in events {
         match &end.what {
-            // A restarted server may grant new holds before the end of the fault is recorded. So only grants before the
-            // begin of the fault count.
+            // A restarted server may grant new holds before the end of the fault is recorded. So only holds that were
+            // granted before the begin of the fault count as lost.
             What::NemesisBegin { kind } if FORGETTING_FAULTS.contains(&kind.as_str()) => {
                 begin = end.t;
                 continue;
@@ -97,7 +98,8 @@ fn unreported_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
         let recent = |event: &&Event| event.t + 10 * nanos(ttl) > end.t;
         let lost_attempts: Vec<_> =
             events.iter().filter(granted).filter(recent).map(|event| event.attempt).collect();
-        // The time of an event is read before its process reads the clock for the check, so stalls need no allowance.
+        // The time of a check's event is read before the check itself reads the clock, so the limit needs no allowance
+        // for stalls between the two.
         let report_limit = end.t + nanos(ttl);
         checked += lost_attempts.len() as u64;
         for event in

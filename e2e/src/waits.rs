@@ -1,4 +1,5 @@
-//! For how long threads were ready but did not run, as the kernel counts it; and the descendants of a process.
+//! Reads for how long threads were ready but did not run, as the kernel counts it. Also lists the descendants of a
+//! process.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -7,7 +8,8 @@ use std::{collections::HashMap, fs, path::Path};
 pub(crate) struct Waits(HashMap<(u32, u32), u64>);
 
 impl Waits {
-    /// The longest time for which a thread of these processes has waited since the last call. New threads do not count.
+    /// The longest time, in nanoseconds, for which a thread of these processes has waited for a processor since the
+    /// last call. Threads that did not exist at the last call do not count.
     pub(crate) fn longest(&mut self, processes: &[u32]) -> u64 {
         let (mut longest, mut current) = (0, HashMap::new());
         for &process in processes {

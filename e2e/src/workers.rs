@@ -20,10 +20,11 @@ use nix::{
 
 use crate::{Failure, client::ClientArguments, world::Setting};
 
-/// How long a client may need to end after its time is up, by the stopwatch: the longest section, and the close.
+/// How long a client may take to end after the time of the round is up, by the stopwatch. It is enough for the longest
+/// section and `Locks::close`.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// The client processes of a round. Dropping this value kills those that are alive.
+/// The client processes of a round. Dropping this value kills the processes that are still alive.
 pub struct Workers {
     program: PathBuf,
     recorder: Arc<Recorder>,
@@ -149,7 +150,7 @@ impl Drop for Workers {
 
 /// Sends a signal to a process.
 fn signal(process: u32, signal: Signal) {
-    // The process may have ended. It was not reaped yet, so its id belongs to no other process and the signal reaches
-    // none.
+    // The process may have ended. Then the signal has no effect: the process was not reaped yet, so its id belongs to
+    // no other process.
     let _ = kill(Pid::from_raw(process as i32), signal);
 }

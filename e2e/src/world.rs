@@ -38,14 +38,14 @@ pub trait World: Sized + 'static {
     /// When a client hangs or fails.
     fn finish(&mut self) -> Result<Vec<Event>, Failure>;
 
-    /// I6: the records of the engine that must not remain at rest, counted by kind.
+    /// I6: the records of the engine that must not remain after all clients have ended, counted by kind.
     fn leftovers(&self) -> BTreeMap<String, u64>;
 
     /// The promise of the engine in its present configuration.
     fn promise(&self) -> Promise;
 }
 
-/// The promise of a configuration.
+/// What an engine in one configuration promises under the faults of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// All invariants hold.
@@ -60,9 +60,9 @@ pub enum Promise {
 
 /// One kind of fault.
 pub struct Fault<W: 'static> {
-    /// Its name in the figures.
+    /// The name of the fault in the figures.
     pub name: &'static str,
-    /// How many milliseconds it lasts.
+    /// The range of its length in milliseconds.
     pub lasts: Range<u64>,
     /// Begins the fault at the client with this index, or at the server.
     pub begin: fn(&mut W, usize),
@@ -96,7 +96,8 @@ impl Setting {
     }
 }
 
-/// Runs a request of the admin client before a round. This runtime needs no timers, because the keeper does the work.
+/// Runs a request of the admin client before a round. The runtime that this function makes needs no timers, because the
+/// keeper does the work.
 ///
 /// # Panics
 /// When the system has no memory left.

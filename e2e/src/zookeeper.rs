@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 pub use alone::One;
 pub use ensemble::{ENSEMBLE, Ensemble};
 
-/// The longest stop of a client in milliseconds: longer than the clients' sessions of two seconds.
+/// The longest time in milliseconds for which a client is stopped: longer than the clients' sessions of two seconds.
 const MAX_STOP: u64 = 3500;
 /// The longest time in milliseconds for which a proxy holds messages.
 const MAX_HOLD_BACK: u64 = 2500;
 
-/// The sessions and ephemeral nodes in the output of the command `dump`.
+/// The sessions and ephemeral nodes in the output of the server's command `dump`. They must not remain after a round.
 fn leftovers(dump: &str) -> BTreeMap<String, u64> {
     let nodes = dump.lines().map(str::trim).filter(|line| line.starts_with('/'));
     let mut leftovers: BTreeMap<String, u64> = nodes.map(|path| (format!("node {path}"), 1)).collect();

@@ -1,13 +1,13 @@
-//! The common parts of the scenarios: a shop floor, which is a directory of files that several processes and their
-//! locks share.
+//! The common parts of the scenarios. All processes of a scenario share a *floor*: a directory of files, and the URL of
+//! the locks.
 //!
-//! The locks are on the file engine. With the argument `redis`, `etcd`, `zookeeper`, `postgres` or `mariadb` they are
-//! on a server that is started for the scenario; with `redis-sentinel` or `redis-cluster` on several such servers; with
-//! a URL on the server of the URL.
+//! Without an argument, the locks are on the file engine. With the argument `redis`, `etcd`, `zookeeper`, `postgres` or
+//! `mariadb` they are on a server that is started for the scenario; with `redis-sentinel` or `redis-cluster`, on
+//! several Redis servers that are started for it; with a URL, on the server of the URL.
 //!
-//! Each scenario is one binary. When a person starts it, it is the boss: it creates a directory, starts itself several
-//! times as workers, waits for them, checks the result, and exits with 1 if anything is wrong. When `FLOOR` is in the
-//! environment, it is a worker.
+//! Each scenario is one program. A process of the program that a person starts is the *boss*: it creates a directory,
+//! starts the program several times as *workers*, waits for them, checks the result, and exits with 1 if anything is
+//! wrong. A process with `FLOOR` in its environment is a worker.
 
 use std::{
     env, fs, io,
@@ -22,10 +22,10 @@ use leasehold_testkit::server::{
     RedisSentinels, RedisServer, ZookeeperServer,
 };
 
-/// The lease time of scenarios in which workers are killed. With a server, the other workers wait this long for the
-/// lock of a dead one; with lock files on one host they do not wait at all. A lease is renewed after a third of its
-/// time. The other two thirds are a reserve, because a machine with many more processes than processors may not run a
-/// process for seconds.
+/// The ttl of leases in scenarios in which workers are killed. With a server, the other workers wait this long for the
+/// lock of a killed worker; with lock files on one host they do not wait at all. A lease is renewed after a third of
+/// its ttl. The other two thirds are a reserve, because a machine with many more processes than processors may not run
+/// a process for seconds.
 pub const TTL: Duration = Duration::from_secs(10);
 
 /// A server of a group that does not answer for this time counts as down. The scenarios kill no server, but a machine
@@ -66,7 +66,7 @@ impl Floor {
         self.url.starts_with(engine)
     }
 
-    /// Starts the worker with this number, which is the same program.
+    /// Starts the same program as the worker with this number.
     ///
     /// # Errors
     /// An error of the operating system.
@@ -166,7 +166,7 @@ fn start(engine: Option<String>, boss: Part, worker: Part) -> ExitCode {
     }
 }
 
-/// The URL of the locks for this argument of the program, and the server that is started for it.
+/// The URL of the locks for `engine`, the argument of the program; and the server that this function starts for it.
 fn open(engine: Option<&str>, dir: &Path) -> (String, Server) {
     match engine {
         None => (format!("file://{}", dir.join("locks").display()), Server::None),

@@ -26,7 +26,7 @@ pub(crate) enum Action {
     Die(Id),
     /// The next request of a client is served.
     Serve(Id),
-    /// A request is served although it was sent on a connection that has broken since.
+    /// A request is served although the connection on which it was sent has broken meanwhile.
     ServeLate(Id, usize),
     /// A client reads an answer.
     ReadAnswer(Id),
@@ -102,7 +102,7 @@ impl World {
     /// Adds the actions of a client.
     fn actions_of(&self, id: Id, rules: &Rules, actions: &mut Vec<Action>) {
         let (faults, is_up) = (&self.faults, self.wires[id].is_up);
-        // In a run without slow steps, messages in flight arrive before their client dies.
+        // In a run without slow steps, messages in flight arrive before the client that sent or receives them dies.
         let may_die = rules.slow || self.wires[id].is_quiet();
         let mut add_if = |action, possible: bool| {
             if possible {

@@ -21,26 +21,26 @@ pub(crate) enum Bug {
     SameToken,
     /// A new claim is granted a free name although other claims are in the queue.
     Barge,
-    /// A hand-over stops at a waiter that has no listener.
+    /// A hand-over stops at a waiter that has no listener, and grants the name to no other waiter.
     StopWithoutListener,
-    /// A hand-over stops at a waiter whose queue entry has expired.
+    /// A hand-over stops at a waiter whose queue entry has expired, and grants the name to no other waiter.
     StopAtExpired,
     /// A waiter whose pushed grant lapsed stays at the head of the queue.
     LapsedStaysAtHead,
     /// Queue entries never expire.
     EntriesNeverExpire,
-    /// After a reconnect, a waiting client does not ask.
+    /// After a reconnect, a waiting client does not ask for the state of its claim.
     NoAskAfterReconnect,
-    /// A waiter only waits for notifications and never polls.
+    /// A waiter never polls, so it learns of a grant only by a notification.
     NoPoll,
     /// A claim that was given up is not released.
     NoReleaseAfterCancel,
     /// The server does not record that a hold lapsed.
     LapseForgotten,
-    /// A release has the token of a hold that lapsed. It is answered "freed" if its claim still has a queue entry, or
-    /// missed its grant.
+    /// A release with the token of a hold that lapsed is answered "freed" if its claim still has a queue entry, or
+    /// missed its grant. It should be answered "absent".
     FreedOutOfOrder,
-    /// A release has the token of a hold that lapsed. It does not end a later grant of the same claim.
+    /// A release with the token of a hold that lapsed does not end a later grant of the same claim. It should end it.
     OtherGrantStays,
     /// A claim that the server reports as gone is not released, although a late request of it may still arrive.
     GoneIsTrusted,

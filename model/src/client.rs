@@ -20,28 +20,29 @@ pub(crate) struct Client {
 /// The stage of the client's claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
-    /// It has not claimed yet.
+    /// The client has not claimed yet.
     #[default]
     Idle,
     Waiting(Waiting),
     Holding(Holding),
-    /// It releases its hold, or gives up its claim.
+    /// The client releases its hold, or gives up its claim.
     Leaving(Leaving),
-    /// Its claim is over.
+    /// The claim of the client is over.
     Done,
-    /// It has died.
+    /// The client has died.
     Dead,
 }
 
-/// Where a request of the claim may be that has no answer yet and for which the client does not wait any more.
+/// Whether a request without an answer may still arrive at the server, although the client does not wait for the answer
+/// any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum UnansweredRequest {
     /// There is no such request.
     #[default]
     None,
-    /// On the current connection. The server serves a release after such a request.
+    /// Such a request is on the current connection. The server serves it before a release that is sent later.
     OnConnection,
-    /// On a broken connection. Such a request may arrive after the release.
+    /// Such a request is on a broken connection. It may arrive after the release.
     OnBrokenConnection,
 }
 
@@ -137,7 +138,7 @@ impl Client {
     }
 
     /// Handles a new connection, whose first answer gives the server's clock. Returns the request that the client sends
-    /// then, if any.
+    /// on it, if any.
     pub(crate) fn reconnected(&mut self, rules: &Rules) -> Option<Request> {
         match &mut self.stage {
             Stage::Waiting(waiting) => waiting.reconnected(rules),

@@ -1,4 +1,4 @@
-//! Events that the search has seen. If nothing happens in a model, the model proves nothing.
+//! Events that the search has seen. They are counted because a model in which nothing happens proves nothing.
 
 use std::sync::{
     Arc,
@@ -26,7 +26,7 @@ pub enum Event {
     LatePush,
     /// The answer with a grant came after the lease of the grant had ended.
     GrantCameTooLate,
-    /// The answer to a renewal came after the end of the hold.
+    /// A renewal reached the server after the end of its hold.
     RenewedTooLate,
     /// A holder paused for longer than its lease, and another claim held the name before the holder went on.
     Overtaken,

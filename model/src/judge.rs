@@ -1,4 +1,5 @@
-//! Observes the lock key and the clients from outside, and records violations. It shares no code with the server.
+//! The judge observes the lock key and the clients from outside, and records violations. It shares no code with the
+//! server of the model.
 
 use crate::{
     Event, EventCounts, Id, Rules, Ticks, World,
@@ -12,9 +13,11 @@ use crate::{
 pub(crate) struct Judge {
     /// The newest token that was granted.
     newest: Token,
-    /// Whether the last holder did not release in time. Then the next holder must be told that the hold lapsed.
+    /// Whether the last holder has not released its hold before the end of the lease. Then the next holder must be told
+    /// that the previous hold lapsed.
     last_hold_unreleased: bool,
-    /// For how long a live client has waited while no client that knows of its hold holds the name.
+    /// The ticks for which some live client has waited in vain, that is, while the name was held neither by another
+    /// program nor by a client that knew of its own hold.
     pub(crate) idle_time: Ticks,
     /// Whether a token was granted that was not larger than all tokens granted before.
     pub(crate) token_went_back: bool,
@@ -70,7 +73,8 @@ impl Judge {
         self.last_hold_unreleased = true;
     }
 
-    /// Lets a tick pass. `is_idle`: a live client waits while no client that knows of its hold holds the name.
+    /// Lets a tick pass. `is_idle` says that a live client waits, but the name is held neither by another program nor
+    /// by a client that knows of its own hold.
     pub(crate) fn tick(&mut self, is_idle: bool, rules: &Rules) {
         self.idle_time =
             if is_idle && !rules.slow { (self.idle_time + 1).min(rules.patience() + 1) } else { 0 };

@@ -1,4 +1,4 @@
-//! The end of a claim: models `keeper/clean.rs` and `local/release.rs` in `crates/core/src/driver`.
+//! The end of a claim. Models `keeper/clean.rs` and `local/release.rs` in `crates/core/src/driver`.
 
 use crate::{
     Bug, Rules, Ticks,
@@ -11,13 +11,13 @@ use crate::{
 /// The state of a claim that is being released.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Leaving {
-    /// The token of its hold. `None`: the client does not know of a hold.
+    /// The token of the claim's hold. `None`: the client does not know of a hold.
     pub(crate) token: Option<Token>,
     /// Whether the user waits for the result of the release.
     user_waits: bool,
-    /// For how long it is certain that the lease has not lapsed.
+    /// The ticks for which it is still certain that the lease of the hold has not lapsed.
     pub(crate) lease_left: Ticks,
-    /// Whether the release in flight was sent before.
+    /// Whether the release in flight repeats an earlier release of this claim.
     pub(crate) is_repeated: bool,
     /// The true result: whether a release of this claim has freed the hold.
     pub(crate) freed: bool,
@@ -33,7 +33,7 @@ impl Client {
         }
         let (token, valid_for) = hold.unzip();
         let lease_left = valid_for.unwrap_or_default();
-        // If the guard knows of the loss, the user is answered at once and does not wait.
+        // If the guard knows that the hold is lost, the user gets the result at once and does not wait.
         self.stage = Stage::Leaving(Leaving {
             token,
             user_waits: lease_left > 0,

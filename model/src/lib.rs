@@ -13,7 +13,8 @@
 //!
 //! * **The server**: the lock key with its value and expiry; the record of the holder and of how the last hold ended;
 //!   the queue, its entries, and the claims that missed their grant; tombstones; the counter. `server` models
-//!   `name.lua`, and `verbs` models the scripts of the verbs. A test compares them with the pure machine of core.
+//!   `name.lua`, and `verbs` models the scripts of the verbs. A test compares both with `LockState`, the pure machine
+//!   of core.
 //! * **Time** in ticks, on the server and in every client. A lease counts from a time before its request was sent. The
 //!   client computes the age of a pushed grant from the last known reading of the server's clock (R16).
 //! * **Clients**, one claim each. They claim, ask, receive pushed grants (before or after answers that were sent at the
@@ -39,41 +40,42 @@
 //!
 //! # What is not modelled
 //!
-//! * Shared holds and permits, minimum hold times, breaking by an operator, the gap for other programs, claims that may
-//!   not wait.
+//! * Shared holds and permits, minimum hold times, breaking by an operator, the time for which leasehold leaves a name
+//!   free for other programs (`gap=`), tries (claims that do not wait).
 //! * Restarts, fail-over, eviction and steps of the server's clock. They break I1, and `docs/engines/redis.md` says so.
 //! * Hand-over inside a process, and the fast paths of the scripts, which must have the same results as the full
 //!   scripts.
 //!
-//! # Where it is simpler than the scripts
+//! # Where the model is simpler than the scripts
 //!
 //! * There is one name, and one claim for each client: a second claim of a client would be the same as one more client.
 //! * All clocks run at the same rate, and deadlines have no margin, so an error that a margin would hide is found.
-//! * The keys of a name other than the lock key expire only when they have no meaning any more. In the model they never
-//!   expire before that.
-//! * The server tells no client that a foreign lock has ended (tracking). Clients find out by asking.
-//! * In a run with slow steps a client may ask at any time. In other runs it asks after the poll interval or the time
-//!   of the hint.
+//! * The scripts let the keys of a name other than the lock key expire only when these keys have no meaning any more.
+//!   In the model the keys never expire before that.
+//! * The server of the model tells no client that a foreign lock has ended (tracking). Clients find out by asking.
+//! * In a run with slow steps a waiting client may ask at any time. In other runs it asks after the poll interval, or
+//!   when the lock expires if that is earlier.
 //! * A request on a broken connection arrives within `request_life` after it was sent. This is `REQUEST_LIFE` in
 //!   `name.lua`.
 //!
-//! # What it found
+//! # What the search found
 //!
 //! Three faults of the scripts and of core, which are fixed. The protocols with these faults are among the
 //! [`MISTAKES`]. Each fault needs a late request, or a release that arrives after the end of the lease. None of them
 //! lets two claims hold at the same time.
 //!
-//! 1. *Freed out of order.* A hold was pushed, and lapsed. Its release found that its claim had missed a grant, removed
-//!    that record, and answered "freed", although another claim may have held the name since. The release now answers
-//!    "absent".
-//! 2. *The other grant stays.* An ask is in flight when its connection breaks. The grant arrives by push, becomes
-//!    valid, and lapses on the server. Then the ask arrives late, and the claim is granted once more, for a whole ttl.
-//!    The release named the first token, so it left the second grant in place and left no tombstone: the name stayed
-//!    blocked without a holder until the second lease ended. The release now ends everything that its claim has.
-//! 3. *Gone is trusted.* A claim is granted, but the answer is lost, and its lease lapses, which leaves a tombstone. A
-//!    second request of the claim is in flight when its connection breaks too. A third request is answered "gone", and
-//!    core made a new claim without releasing this one. The second request arrived after the end of the tombstone, and
-//!    got the name or a queue entry, which no client used. Core now also releases a claim that is gone.
+//! 1. *Freed out of order.* A hold was granted by push, and lapsed. The release of the hold found that its claim had
+//!    missed a grant, removed the record of that, and answered "freed", although another claim may have held the name
+//!    after the lapse. The release now answers "absent".
+//! 2. *The other grant stays.* An ask of a claim is in flight when its connection breaks. The grant of the claim
+//!    arrives by push, becomes valid, and lapses on the server. Then the ask arrives late, and the claim is granted a
+//!    second time, for a full ttl. The release had the first token, so it left the second grant in place and left no
+//!    tombstone: the name stayed blocked without a holder until the second lease ended. The release now ends everything
+//!    that its claim has.
+//! 3. *Gone is trusted.* A claim is granted, but the answer is lost, and the lease lapses, which leaves a tombstone. A
+//!    second request of the claim is in flight when its connection breaks. A third request is answered "gone", and core
+//!    made a new claim without releasing this one. The second request arrived after the end of the tombstone, and got
+//!    the name or a queue entry, which no client used. Core now also releases a claim that is gone.
 
 mod action;
 pub mod block;

@@ -1,5 +1,5 @@
-//! Tests that the server of the model does the same as the pure machine of core. The tests of `crates/redis` compare
-//! the scripts with that machine.
+//! Tests that the server of the model does the same as the *pure machine* of core, which is `LockState` in
+//! `crates/core`. The tests of `crates/redis` compare the scripts with the same machine.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     wire::{Grant, How, Reply, Request, Wire},
 };
 
-/// The length of a tick. With this length, queue entries of the rules last as long as queue entries of core.
+/// The length of a tick of the model. With this length, queue entries last as long in the model as in core.
 const TICK: Duration = Duration::from_secs(5);
 const RULES: Rules = Rules { clients: 3, ..SLOW };
 const LINEAGE: Lineage = Lineage::new(0);
@@ -134,7 +134,7 @@ impl Both {
         }
     }
 
-    /// Checks that both pushed the same grants, and that both have the same holder and the same queue.
+    /// Checks that the machine and the server pushed the same grants, and have the same holder and the same queue.
     fn compare(&mut self) {
         let mut pushed = Vec::new();
         for id in RULES.ids() {
@@ -160,7 +160,7 @@ impl Both {
     }
 }
 
-/// Sends the same request to the machine of core. Returns its answer as a text like that of [`answer_text`].
+/// Sends a request of the model to the machine of core. Returns the answer in the form of [`answer_text`].
 fn serve_by_core(
     queue: &mut LockState<Id>,
     step: &mut StepContext<'_, Id>,

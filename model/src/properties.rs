@@ -73,8 +73,8 @@ fn is_over(world: &World, rules: &Rules) -> bool {
     })
 }
 
-/// Whether nothing of the earlier claims is left on the name after some time, even if only a new claim ever looks at
-/// the name.
+/// Whether the server has no state of the earlier claims any more when all leases, entries and tombstones have expired.
+/// Only the cleanup that a new claim would do is done meanwhile.
 fn leaves_nothing(world: &World, rules: &Rules) -> bool {
     let (mut server, mut wires) = (world.server.clone(), world.wires.clone());
     let events = EventCounts::default();

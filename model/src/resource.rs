@@ -20,15 +20,15 @@ pub(crate) struct Resource {
 /// The progress of a holder in its work on the resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Progress {
-    /// It has done nothing yet.
+    /// The holder has done nothing yet.
     Begun,
-    /// It has shown its token to the fence.
+    /// The holder has shown its token to the fence.
     Sealed,
-    /// It has read this number.
+    /// The holder has read this number.
     Read(u8),
-    /// It has read this number, and then a check found the hold valid. The write follows at any later time.
+    /// The holder has read this number, and then a check found the hold valid. The write follows at any later time.
     Checked(u8),
-    /// It has written, or it will not write.
+    /// The holder has written, or it will not write.
     Over,
 }
 
@@ -64,7 +64,7 @@ impl Resource {
         };
     }
 
-    /// Shows the fence a token. `false`: the fence has seen a larger token.
+    /// Shows a token to the fence. Returns false if the fence has seen a larger token.
     fn show_token(&mut self, token: Token) -> bool {
         self.fence_token = self.fence_token.max(token);
         self.fence_token == token

@@ -14,7 +14,7 @@ pub struct Rules {
     pub(crate) foreign_takes: u8,
     /// The lease of a hold that its client knows of. It is also the lease of the other program's lock.
     pub(crate) ttl: Ticks,
-    /// The lease of a pushed grant whose client has not sent a request since.
+    /// The lease of a pushed grant, until a request of its client confirms the grant.
     pub(crate) claim_time: Ticks,
     /// The lease of a queue entry.
     pub(crate) entry_life: Ticks,
@@ -26,7 +26,7 @@ pub struct Rules {
     pub(crate) renews: bool,
     /// What a holder does under the lock.
     pub(crate) section: Section,
-    /// Whether every step may take any time. If not, time passes only when there is no message to send, serve or
+    /// Whether every step may take any time. If false, time passes only when there is no message to send, serve or
     /// receive.
     pub(crate) slow: bool,
     /// Whether the server may notice a broken connection late.
@@ -75,9 +75,9 @@ impl Rules {
         self.bugs.contains(&bug)
     }
 
-    /// I7, for runs without slow steps: the longest time for which a live client may wait while no client that knows of
-    /// its hold holds the name. It is the time until the leases of dead clients have lapsed, and until waiters have
-    /// polled for the events that no notification reports.
+    /// I7, for runs without slow steps: the longest time for which a live client may wait while the name is held
+    /// neither by another program nor by a client that knows of its own hold. It is the time until the leases of dead
+    /// clients have lapsed, and until waiters have polled for the events that no notification reports.
     pub(crate) fn patience(&self) -> Ticks {
         let Faults { dead_holders, dead_waiters, losses, .. } = self.faults;
         let silent = if self.half_open { dead_waiters * self.claim_time } else { 0 };

@@ -62,7 +62,7 @@ pub(crate) const LOST_NOTIFICATIONS: Rules = Rules { faults: Faults { losses: 1,
 pub(crate) const DEAD_WAITER: Rules = Rules { faults: Faults { dead_waiters: 1, ..NO_FAULTS }, ..PROMPT };
 pub(crate) const KNOWN_DEAD: Rules = Rules { half_open: false, ..DEAD_WAITER };
 
-/// The runs of the tests. Each takes some seconds.
+/// The runs that the tests search. Each takes some seconds.
 pub const SMALL: &[Run] = &[
     Run::new("delays", DELAYS).must_see(&[MissedItsGrant, UndatedPush, GrantCameTooLate, RenewedTooLate]),
     Run::new("timeouts", Rules { faults: Faults { timeouts: 1, cancels: 1, ..NO_FAULTS }, ..SHORT })
@@ -110,7 +110,7 @@ pub const SMALL: &[Run] = &[
     .must_see(&[ForeignBetween, PassedOver]),
 ];
 
-/// The additional runs of the program. Each takes some minutes.
+/// The runs that the search program searches in addition to [`SMALL`]. Each takes some minutes.
 pub const LARGE: &[Run] = &[
     Run::new("slow_timeouts_and_breaks", {
         Rules { faults: Faults { timeouts: 1, breaks: 1, ..NO_FAULTS }, ..SLOW }

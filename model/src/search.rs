@@ -16,7 +16,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 /// The result of a search.
 #[derive(Debug)]
 pub struct SearchResult {
-    /// The number of worlds.
+    /// The number of different worlds that the search visited.
     pub worlds: usize,
     /// The number of steps to the world that is farthest from the first one.
     pub depth: usize,
@@ -31,7 +31,8 @@ pub struct SearchResult {
 impl Run {
     /// Searches the worlds; worlds that are fewer steps away come first. If the run expects broken properties, stops
     /// when all of them are broken. Otherwise stops at the first broken property, or when all worlds are searched.
-    /// Meanwhile calls `progress` with the number of worlds so far and the largest number of steps.
+    /// Meanwhile calls `progress` repeatedly with the number of worlds so far and the largest number of steps to one of
+    /// them.
     pub fn search(&self, mut progress: impl FnMut(usize, usize)) -> SearchResult {
         let begun = Instant::now();
         let finish = match self.breaks {
@@ -54,7 +55,7 @@ impl Run {
         }
     }
 
-    /// The differences between the result and the expected result.
+    /// The differences between the result and the expected result. The list is empty if there are none.
     #[must_use]
     pub fn complaints(&self, result: &SearchResult) -> Vec<String> {
         let unexpected = result.broken.iter().filter(|_| self.breaks.is_empty());

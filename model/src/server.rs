@@ -43,7 +43,7 @@ pub(crate) enum Value {
 pub(crate) struct Hold {
     pub(crate) id: Id,
     pub(crate) token: Token,
-    /// Whether the client has sent no request since the grant was pushed.
+    /// Whether the grant was pushed and no request of the client has confirmed it yet.
     pub(crate) pushed: bool,
 }
 
@@ -58,13 +58,13 @@ pub(crate) struct Holder {
 /// A queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
-    /// Whether the claim missed its grant. Then it is out of the queue until it asks again.
+    /// Whether the claim missed its grant. Then the claim is out of the queue until it asks again.
     pub(crate) silent: bool,
     /// The ticks until the entry expires.
     pub(crate) left: Ticks,
 }
 
-/// The context of a verb, other than the name.
+/// The context in which the server serves one request.
 pub(crate) struct Call<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) events: &'a EventCounts,
@@ -125,7 +125,7 @@ impl Server {
         }
     }
 
-    /// Leaves a tombstone of the claim.
+    /// Leaves a tombstone of the claim, so that a late request cannot revive the claim.
     pub(crate) fn mark_dead(&mut self, id: Id, rules: &Rules) {
         self.tombstones[id] = rules.request_life;
     }
@@ -138,8 +138,8 @@ impl Server {
 
     /// If the name is free, grants it to the first claim in the queue that has a listener, and pushes the grant.
     pub(crate) fn settle(&mut self, call: &mut Call<'_>) {
-        // A claim without a listener could not be notified when the other program releases the name. So it is taken out
-        // of the queue already now.
+        // Another program holds the name. A claim without a listener could not be notified when that program releases
+        // the name. So such a claim is taken out of the queue already now.
         while self.is_foreign()
             && let Some(&id) = self.queue.first()
             && id != call.caller
@@ -189,8 +189,8 @@ impl Server {
         self.holder = Some(Holder { hold, after_lapse: self.lapsed });
     }
 
-    /// A request of the holder's claim has arrived, so the client will know of its grant. The grant then lasts at least
-    /// the ttl from now.
+    /// Confirms the current hold, because a request of its claim has arrived and the answer tells the client of the
+    /// grant. From now on the hold lasts at least for the ttl.
     pub(crate) fn confirm(&mut self, ttl: Ticks) -> Option<Grant> {
         let (Some(holder), Some((_, left))) = (&mut self.holder, self.lock) else { return None };
         if holder.hold.pushed {

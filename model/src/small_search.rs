@@ -12,20 +12,20 @@ use stateright::{Checker, HasDiscoveries, Model, Path};
 /// The result of a search.
 #[derive(Debug)]
 pub struct SearchResult {
-    /// The number of worlds.
+    /// The number of different worlds that the search visited.
     pub worlds: usize,
     /// How long the search took.
     pub took: Duration,
-    /// The properties that do not hold, each with the story of a world that breaks it.
+    /// The properties that do not hold. Each has the story of a world that breaks it: the steps to that world.
     pub broken: BTreeMap<&'static str, String>,
-    /// The event that the run must see was seen.
+    /// Whether the event that the run must see was seen.
     pub event_seen: bool,
 }
 
 impl SearchResult {
-    /// Searches all worlds of a model, nearest first. Stops when every property of `breaks` is broken; if there is
-    /// none, the search stops at the first broken property. `event` is the property of the model that says whether
-    /// enough happens in it.
+    /// Searches the worlds of a model; worlds that are fewer steps away come first. Stops when every property of
+    /// `breaks` is broken. If `breaks` is empty, stops at the first broken property, or when all worlds are searched.
+    /// `event` is the name of the property that holds as soon as enough happens in the model.
     pub(crate) fn of<M>(model: M, breaks: &[&'static str], event: &'static str) -> Self
     where
         M: Model + Send + Sync + 'static,
@@ -44,7 +44,7 @@ impl SearchResult {
         Self { worlds: checker.unique_state_count(), took: begun.elapsed(), broken, event_seen }
     }
 
-    /// The differences from the expected result.
+    /// The differences between the result and the expected result. The list is empty if there are none.
     pub(crate) fn complaints(&self, breaks: &[&'static str], event: &str) -> Vec<String> {
         let unexpected = self.broken.iter().filter(|_| breaks.is_empty());
         let unexpected = unexpected.map(|(name, story)| format!("broken: {name}\n{story}"));

@@ -1,4 +1,4 @@
-//! Prints worlds in words.
+//! Prints the worlds of the Redis model in words.
 
 use std::fmt;
 

@@ -17,7 +17,7 @@ impl Server {
     }
 
     /// `claim.lua`: grants the name to the claim, or puts the claim into the queue. If the claim exists already,
-    /// answers what it has.
+    /// answers whether it holds or waits.
     fn claim(&mut self, how: How, call: &mut Call<'_>) -> Reply {
         let (id, rules) = (call.caller, call.rules);
         self.prune(call);
@@ -55,13 +55,14 @@ impl Server {
         self.waiting_reply()
     }
 
-    /// The grant of the caller, if the caller is the holder. The request of the caller confirms a pushed grant.
+    /// The grant of the caller, if the caller is the holder. If the grant was pushed, this request of the caller
+    /// confirms it.
     fn confirmed_grant(&mut self, call: &Call<'_>) -> Option<Grant> {
         self.holder.filter(|holder| holder.hold.id == call.caller)?;
         self.confirm(call.rules.ttl)
     }
 
-    /// The answer to a waiter. It has the time until the lock expires.
+    /// The answer to a waiter. It contains the time until the lock expires, if the name is held.
     fn waiting_reply(&self) -> Reply {
         Reply::Waiting { free_in: self.lock.map(|(_, left)| left) }
     }
@@ -89,15 +90,15 @@ impl Server {
         let own = hold.filter(|hold| hold.id == id);
         let has_other_grant = own.is_some_and(|hold| token.is_some_and(|token| token != hold.token));
         let reply = if has_other_grant {
-            // The claim was granted again by a late request, under a token that its client does not know. So no other
-            // request would end this grant.
+            // A late request has granted the claim again, under a token that its client does not know. No other request
+            // would end this second grant, so this release ends it.
             if !rules.has(Bug::OtherGrantStays) {
                 self.free();
             }
             Reply::Absent
         } else if own.is_some() || (hold.is_some() && rules.has(Bug::DeleteWithoutCompare)) {
-            // If the release has no token, the claim never knew of its hold and did nothing under it. Then an earlier
-            // lapse is still to be reported to the next holder.
+            // If the release has no token, the client never knew of its hold and did nothing under it. Then a lapse of
+            // an earlier hold is still to be reported to the next holder.
             self.lapsed &= token.is_none();
             self.free();
             Reply::Freed

@@ -10,7 +10,7 @@ use crate::{
 /// The state of a claim that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Waiting {
-    /// Whether the next request may create the claim on the server.
+    /// Whether the next request also creates the claim on the server, or only asks for its state.
     pub(crate) how: How,
     /// How long ago the request in flight was sent. `None`: no request is in flight.
     pub(crate) request_age: Option<Ticks>,
@@ -57,7 +57,7 @@ impl Waiting {
         Request::Claim(self.how)
     }
 
-    /// Handles a new connection. Returns the request by which the client asks again.
+    /// Handles a new connection. Returns the request by which the waiting client asks for the state of its claim.
     pub(crate) fn reconnected(&mut self, rules: &Rules) -> Option<Request> {
         self.clock = Some(ServerClock { sent: 0, served: 0 });
         let asks = self.how == How::Create || !rules.has(Bug::NoAskAfterReconnect);
@@ -77,8 +77,8 @@ impl Waiting {
         self.pushed = self.pushed.map(|(grant, left)| (grant, left.saturating_sub(1)));
     }
 
-    /// R16: for how long a pushed grant counts as valid. The client does not know its age, and assumes the largest age
-    /// that the reading of the server's clock allows.
+    /// R16: for how long a pushed grant counts as valid. The client does not know the age of the grant. It assumes the
+    /// largest age that the newest reading of the server's clock allows.
     fn push_validity(&self, push: Aged<Grant>, rules: &Rules, events: &EventCounts) -> Ticks {
         if rules.has(Bug::PushIsTruth) {
             return rules.claim_time;
@@ -123,8 +123,8 @@ impl Client {
                     free_in.map_or(rules.poll_interval, |free_in| free_in.min(rules.poll_interval));
                 if waiting.notified { self.handle_notification() } else { Effect::Nothing }
             }
-            // The claim is gone, but a late request of it may still arrive, and the server may have no tombstone at
-            // that time. So the claim is released.
+            // The claim is gone, but a late request of the claim may still arrive at a time when the server has no
+            // tombstone any more. So the claim is released.
             _ if !rules.has(Bug::GoneIsTrusted) => Effect::Send(self.leave(None, rules)),
             _ => {
                 self.stage = Stage::Done;

@@ -12,7 +12,7 @@ pub(crate) enum Request {
     Release { token: Option<Token>, mark_dead: bool },
 }
 
-/// Whether a claim may be created, or is only asked about.
+/// Whether a claim request also creates the claim, or only asks for its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum How {
     Create,
@@ -23,7 +23,7 @@ pub(crate) enum How {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reply {
     Held(Grant),
-    /// The claim waits. If known, the lock expires after this time.
+    /// The claim waits. `free_in` is the time after which the lock expires, if it is known.
     Waiting {
         free_in: Option<Ticks>,
     },
@@ -85,7 +85,7 @@ pub(crate) struct Wire {
     pub(crate) subscription: Subscription,
     /// The requests that are not served yet, in the order in which they will be served.
     pub(crate) requests: SmallVec<[Aged<Request>; 2]>,
-    /// The number of these requests for whose answers the client does not wait any more.
+    /// The number of requests in `requests` for whose answers the client does not wait any more.
     pub(crate) unwanted_answers: usize,
     /// The answer in flight. There is at most one: a client waits for one answer at a time.
     pub(crate) reply: Option<Aged<Reply>>,
@@ -100,8 +100,8 @@ impl Wire {
         (self.is_up, self.subscription) = (true, Subscription::Open);
     }
 
-    /// Breaks the connection. Requests that were not served yet may still be served; answers and pushed grants are
-    /// lost.
+    /// Breaks the connection. Requests that were not served yet may still be served later; answers and pushed grants in
+    /// flight are lost.
     pub(crate) fn break_connection(&mut self, rules: &Rules) {
         let late = self.requests.drain(..).map(|request| (request.message, rules.request_life - request.age));
         self.late.extend(late.filter(|(_, left)| *left > 0));
@@ -113,12 +113,13 @@ impl Wire {
         }
     }
 
-    /// The client stops waiting for answers.
+    /// Lets the client stop waiting for the answers to all requests in flight.
     pub(crate) fn forget(&mut self) {
         (self.reply, self.unwanted_answers) = (None, self.requests.len());
     }
 
-    /// The server sends the answer to a request. The answer is dropped if the client does not wait for it.
+    /// Sends the answer to a request from the server to the client. Drops the answer if the client does not wait for it
+    /// any more.
     pub(crate) fn answer(&mut self, reply: Reply) {
         if self.unwanted_answers > 0 {
             self.unwanted_answers -= 1;

@@ -27,9 +27,9 @@ pub(crate) struct World {
 /// if the value is still its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Foreign {
-    /// How many more times it acquires the name.
+    /// How many more times the other program acquires the name.
     pub(crate) takes: u8,
-    /// For how long its own lock is valid.
+    /// For how long the lock of the other program is still valid.
     pub(crate) left: Ticks,
 }
 
@@ -105,13 +105,14 @@ impl World {
         self.wires[id].answer(reply);
     }
 
-    /// Serves a request that was sent on a connection that has broken since.
+    /// Serves a request whose connection has broken after the request was sent.
     pub(crate) fn serve_late(&mut self, id: Id, index: usize, context: Context<'_>) {
         let (request, _) = self.wires[id].late.remove(index);
         self.serve(id, request, context);
     }
 
-    /// Serves a request of a client on the server. Lets the judge compare the states before and after.
+    /// Serves a request of a client on the server. Then lets the judge compare the states of the server before and
+    /// after it.
     fn serve(&mut self, id: Id, request: Request, context: Context<'_>) -> Reply {
         let before = self.server.clone();
         let mut call =
@@ -235,7 +236,7 @@ impl World {
         ours + usize::from(self.foreign.left > 0)
     }
 
-    /// Whether another program holds the name, or a client that knows of its hold.
+    /// Whether the name is held by another program, or by a client that knows of its own hold.
     fn is_in_use(&self) -> bool {
         let knows = |hold: Hold| match &self.clients[hold.id].stage {
             Stage::Holding(holding) => holding.token == hold.token,

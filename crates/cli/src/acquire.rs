@@ -17,23 +17,24 @@ use crate::{
     text,
 };
 
-/// The time limit of the request for the holder of a lock that is taken. It is short because the engine has just
-/// answered.
+/// The time limit of the request that asks who holds a lock that is taken. It is short, because the engine has just
+/// answered the claim and so can be reached.
 const SHOW_LIMIT: Duration = Duration::from_secs(1);
-/// The time limit of the same request when the time of `--wait` has passed, because the command has to end then.
+/// The time limit of the request for the holder when the limit of `--wait` has passed. It is shorter than
+/// [`SHOW_LIMIT`], because the command has to end then.
 const SHOW_LIMIT_AFTER_WAIT: Duration = Duration::from_millis(100);
 
 /// The time limit for one request that confirms a pushed grant.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
-/// The pause between two such requests, while the engine gives no answer.
+/// The pause before a run repeats a request to which the engine gave no answer or an error.
 const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
 
 /// The end of the error message for a name that is taken.
 const HELD_BY_ANOTHER: &str = "it is held by another";
 
-/// After this time, a waiting run looks for the first time for processes that killed runs have left behind.
+/// How long a run waits for the lock before it first looks for processes that killed runs have left behind.
 const FIRST_SWEEP: Duration = Duration::from_millis(100);
-/// The interval at which it looks for them again.
+/// The interval at which a waiting run looks again for processes that killed runs have left behind.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// When a wait that begins now has to end. `None`: the run waits without a limit.
@@ -45,8 +46,8 @@ pub(crate) fn wait_deadline(plan: &Run) -> Option<Duration> {
 }
 
 /// Acquires the lock with a lease that is long enough to start CMD. The grant that an engine pushes to a waiting claim
-/// is shorter than the ttl, so the engine has to confirm it before CMD starts. As long as there is no confirmation, CMD
-/// does not start, and this function waits, up to the limit of `--wait`.
+/// is shorter than the ttl, so the engine has to confirm it before CMD starts. This function waits for the
+/// confirmation. If the limit of `--wait` passes first, it returns an error, and CMD does not start.
 pub(crate) fn acquire_confirmed(
     plan: &Run,
     locks: &Locks,
@@ -66,8 +67,8 @@ pub(crate) fn acquire_confirmed(
     }
 }
 
-/// Confirms the hold with the engine. Returns `false` if the hold was lost before CMD started; then the run has to make
-/// a new claim, which queues again.
+/// Confirms the hold with the engine, and returns `true`. Returns `false` if the hold was lost before CMD started; then
+/// the run has to make a new claim, which queues again. Fails if `deadline` passes first.
 fn confirm(
     plan: &Run,
     locks: &Locks,
@@ -161,15 +162,16 @@ fn acquire(
     }
 }
 
-/// The control group of this process. The groups below it may have processes that inherited the lock's descriptor from
-/// a killed run. The control group is looked up only when the name is not free.
+/// The control group of this process. Groups below it may contain processes that inherited the lock's descriptor from a
+/// killed run. The control group is looked up only when the name is not free.
 struct ParentGroup<'a> {
     locks: &'a Locks,
     group: OnceCell<Option<Group>>,
 }
 
 impl ParentGroup<'_> {
-    /// The control group of this process. `None`: the engine's holds do not end with the process, or the group cannot be determined.
+    /// The control group of this process. `None`: the engine's holds do not end with the process, or the group cannot
+    /// be determined.
     fn group(&self) -> Option<&Group> {
         let find =
             || (self.locks.profile().life == Life::Process).then(Group::of_this_process).and_then(Result::ok);
@@ -177,7 +179,7 @@ impl ParentGroup<'_> {
     }
 }
 
-/// Waits for the lock. Meanwhile it ends processes below `parent_group` that keep the lock although their run was
+/// Waits for the lock. During the wait it ends processes below `parent_group` that keep the lock although their run was
 /// killed. The inner result is the answer of the library. The outer result is a failure if a signal ended the wait.
 fn wait_for_lock(
     plan: &Run,
@@ -230,7 +232,8 @@ fn request(plan: &Run, locks: &Locks) -> Request {
     plan.max_hold.into_iter().fold(request, Request::max_hold)
 }
 
-/// The failure if the lock was not acquired. It names the holder if the engine answers in time.
+/// The failure if the lock was not acquired. Its message names the holder, if the engine says in time who the holder
+/// is.
 fn not_acquired(
     plan: &Run,
     locks: &Locks,

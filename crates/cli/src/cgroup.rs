@@ -18,13 +18,15 @@ use nix::{
     unistd::{Pid, getpid},
 };
 
-/// The usual size of the kernel's files for a group.
+/// The size of the buffer for one of the kernel's files about a group. Most of these files are shorter.
 const USUAL_SIZE: usize = 8 << 10;
-/// The largest size of such a file that is read: a group has at most four million processes.
+/// The largest number of bytes of a kernel file about a group that are read. The list of the processes of a group is
+/// shorter, because a group has at most four million processes.
 const MAX_SIZE: u64 = 64 << 20;
 
-/// A control group. All operations use its open descriptor, so that no operation reaches another group that was created
-/// later under the same path.
+/// A control group. Its files are read and written through its open descriptor, so that no read or write reaches
+/// another group that was created later under the same path. Listing the groups below it, and removing the group, use
+/// the path.
 pub(crate) struct Group {
     path: PathBuf,
     dir: File,
@@ -43,6 +45,7 @@ impl Group {
         let failed = |error| format!("{}: {error}", path.display());
         let group = Self::open(&path).map_err(failed)?;
         // In a container that shows a part of its host's groups, another mount may hide the directory of the group.
+        // Then the directory at `path` belongs to another group.
         if !group.processes().map_err(failed)?.contains(&getpid().as_raw()) {
             return Err(format!("{} is not the cgroup of this process", path.display()));
         }
@@ -66,7 +69,7 @@ impl Group {
         &self.dir
     }
 
-    /// The groups directly below this one that this user may open.
+    /// The groups directly below this one that this user is allowed to open.
     pub(crate) fn subgroups(&self) -> Vec<Self> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -97,7 +100,8 @@ impl Group {
         Ok(self.read("cgroup.procs")?.lines().filter_map(|pid| pid.parse().ok()).collect())
     }
 
-    /// Whether any process is in the group or below it. A process that has ended is in no group.
+    /// Whether any process is in the group or below it. Processes that have ended do not count. Returns false if the
+    /// group cannot be read.
     pub(crate) fn is_populated(&self) -> bool {
         self.read("cgroup.events").is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
     }
@@ -106,8 +110,8 @@ impl Group {
     /// meanwhile. Does not wait until they have ended.
     ///
     /// # Errors
-    /// An error of the operating system. On Linux before 5.14 this includes that this user may not signal some of the
-    /// processes.
+    /// An error of the operating system. On Linux before 5.14, which has no `cgroup.kill`, one such error is `EPERM`:
+    /// this user is not allowed to signal some of the processes.
     pub(crate) fn kill(&self) -> io::Result<()> {
         match self.write("cgroup.kill", "1") {
             // Either the kernel has no `cgroup.kill`, or threads of one process are in several groups.
@@ -137,7 +141,7 @@ impl Group {
     /// Removes the group if it has no processes and no groups below it.
     ///
     /// # Errors
-    /// An error of the operating system.
+    /// An error of the operating system: `EBUSY` if the group has processes or groups below it.
     pub(crate) fn remove_if_empty(&self) -> io::Result<()> {
         fs::remove_dir(&self.path)
     }
@@ -145,12 +149,14 @@ impl Group {
     /// Removes the group and the groups below it, if no process is in any of them.
     ///
     /// # Errors
-    /// An error of the operating system.
+    /// An error of the operating system: `EBUSY` if a process is in one of them. Also fails if another process has
+    /// locked a group below this one. Then the group stays.
     pub(crate) fn remove(&self) -> io::Result<()> {
         match self.remove_if_empty() {
             Err(error) if is_one_of(&error, &[Errno::EBUSY]) && !self.is_populated() => {
                 for inner in self.subgroups() {
-                    // A process that has locked the group is about to use it. Then the group is not removed.
+                    // If another process has locked `inner`, that process is about to use it. Then this line fails, and
+                    // `inner` is not removed.
                     inner.dir.try_lock_shared()?;
                     inner.remove()?;
                 }
@@ -176,8 +182,7 @@ impl Group {
     }
 }
 
-/// Reads a file whose size the kernel does not report. If the file is no longer than [`USUAL_SIZE`], one read call is
-/// enough.
+/// Reads a file whose size the kernel does not report. The buffer grows only if the file is longer than [`USUAL_SIZE`].
 fn read_text(file: File) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(USUAL_SIZE);
     file.take(MAX_SIZE).read_to_end(&mut bytes)?;

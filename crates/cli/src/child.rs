@@ -72,10 +72,10 @@ impl Child {
         Ok(Some(change))
     }
 
-    /// Sends a signal to the whole process group. It is no error if the group does not exist any more.
+    /// Sends a signal to CMD's whole process group. It is no error if the group does not exist any more.
     ///
     /// # Errors
-    /// `EPERM` when this user may not signal any of its processes.
+    /// `EPERM` when this user is not allowed to signal any process of the group.
     pub(crate) fn send(&self, signal: Signal) -> Result<(), Errno> {
         if self.reaped && !tree::has_child_in(self.group) {
             return Ok(());
@@ -90,7 +90,8 @@ impl Child {
     /// the control group.
     ///
     /// # Errors
-    /// `EPERM` when this user may not signal some of them, and they cannot be killed through the control group either.
+    /// `EPERM` when this user is not allowed to signal some of these processes, and they cannot be killed through the
+    /// control group either.
     pub(crate) fn send_to_all(&self, signal: Signal) -> Result<(), Errno> {
         let is_killed = signal == Signal::SIGKILL && self.leaf.as_ref().is_ok_and(Leaf::kill);
         let group = self.send(signal);
@@ -100,8 +101,8 @@ impl Child {
             tree::signal_children_outside(signal, self.group)
         };
         match &self.leaf {
-            // The processes in the control group were killed and are about to end, or they will be killed when KILL is
-            // sent.
+            // It does not matter that some processes could not be signalled: those in the control group were killed
+            // through it and are about to end, or they will be killed through it when KILL is sent.
             Ok(leaf) if leaf.is_populated() && (is_killed || signal != Signal::SIGKILL) => Ok(()),
             _ => group.and(outside_group),
         }
@@ -112,13 +113,13 @@ impl Child {
         !self.reaped || !tree::has_no_descendants() || self.leaf.as_ref().is_ok_and(Leaf::is_populated)
     }
 
-    /// Called after CMD has ended by itself. Moves the processes that CMD left behind out of its control group. Returns
-    /// whether there is nothing more to move.
+    /// Moves the processes that CMD left behind out of CMD's control group. Called after CMD has ended by itself.
+    /// Returns false while processes are still being moved; then the caller must call it again.
     pub(crate) fn move_leftovers_out(&self) -> bool {
         self.leaf.as_ref().map_or(MoveOut::Removed, Leaf::move_leftovers_out) != MoveOut::InProgress
     }
 
-    /// Marks the control group, so that no later run ends the processes in it.
+    /// Marks CMD's control group, so that no later run ends the processes in it.
     pub(crate) fn spare(&self) {
         if let Ok(leaf) = &self.leaf {
             leaf.spare();
@@ -130,7 +131,7 @@ impl Child {
         self.terminal.as_ref().map(|terminal| terminal.take_back(self.group))
     }
 
-    /// Lets a stopped CMD continue, in the foreground if this process is in the foreground.
+    /// Lets a stopped CMD continue. If this process is in the foreground of the terminal, CMD gets the foreground.
     pub(crate) fn resume(&self) {
         if let Some(terminal) = &self.terminal {
             terminal.put_in_foreground(self.group);

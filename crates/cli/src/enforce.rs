@@ -1,4 +1,4 @@
-//! Decides when CMD is terminated and killed, so that it never works without the lock.
+//! Decides when CMD is terminated (TERM) and killed (KILL), so that CMD never works without the lock.
 //!
 //! The module is pure: the time, the guard's limits and a loss are arguments. Times count from the boot of the machine.
 
@@ -28,7 +28,7 @@ pub(crate) struct Enforcer {
     stage: Stage,
 }
 
-/// The times since boot at which CMD gets the signals.
+/// The times at which CMD gets TERM and KILL, counted from the boot of the machine.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     term_at: Duration,
@@ -51,8 +51,8 @@ impl Enforcer {
         Self { grace, limits: None, stage: Stage::Held }
     }
 
-    /// The action that is due now. `stop` comes from the guard; `None`: the hold has no time at which it ends. `loss`
-    /// is a loss that was reported.
+    /// The action that is due now, if any. `stop` says when CMD has to be stopped, as the guard computes it; it is
+    /// `None` if the hold has no time at which it ends. `loss` is the loss that the guard has reported, if any.
     pub(crate) fn step(&mut self, now: Duration, stop: Option<Stop>, loss: Option<Loss>) -> Option<Action> {
         match self.stage {
             Stage::Held => {
@@ -87,7 +87,7 @@ impl Enforcer {
         }
     }
 
-    /// The loss because of which CMD is being stopped. `None`: CMD runs under the lock.
+    /// The loss because of which CMD was sent TERM or KILL. `None`: CMD runs under the lock.
     pub(crate) fn stopped_by(&self) -> Option<Loss> {
         match self.stage {
             Stage::Held => None,
@@ -95,7 +95,7 @@ impl Enforcer {
         }
     }
 
-    /// When the rest of CMD's process group is to be killed. `None`: it was killed already, or need not be.
+    /// When KILL is due, after TERM was sent. `None`: KILL was sent already, or TERM was not sent yet.
     pub(crate) fn kill_at(&self) -> Option<Duration> {
         match self.stage {
             Stage::Terminated { kill_at, .. } => Some(kill_at),
@@ -105,7 +105,7 @@ impl Enforcer {
 
     /// Handles a reported loss. After a lapse the name may be granted to another claim at any time, so CMD gets no
     /// grace. After any other loss, no other claim is granted the name before the deadline of the hold, so CMD gets its
-    /// grace until then.
+    /// grace, but at most until that deadline.
     fn handle_loss(&mut self, now: Duration, loss: Loss) -> Action {
         let grace_end = now.saturating_add(self.grace);
         let kill_at = match (loss, self.limits) {
@@ -116,7 +116,7 @@ impl Enforcer {
         self.terminate_or_kill(now, kill_at, loss)
     }
 
-    /// Enters the next stage: TERM now, KILL at `kill_at`; or KILL now if that time has come.
+    /// Enters the next stage: TERM now and KILL at `kill_at`; or, if `kill_at` has come already, KILL now.
     fn terminate_or_kill(&mut self, now: Duration, kill_at: Duration, loss: Loss) -> Action {
         if now >= kill_at {
             self.stage = Stage::Killed { loss };
@@ -135,8 +135,8 @@ mod tests {
         Duration::from_secs(secs)
     }
 
-    /// The limits that a guard reports when its hold ends in `left` seconds and a moment, for a lease of 30 s and a
-    /// grace of 5 s.
+    /// The limits that a guard reports when its hold ends in `left` seconds and 50 ms, for a lease of 30 s and a grace
+    /// of 5 s.
     fn left(left: u64) -> Option<Stop> {
         Some(Stop::new(secs(left) + Duration::from_millis(50), secs(30), secs(5), Loss::Lapsed))
     }

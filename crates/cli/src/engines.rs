@@ -1,4 +1,4 @@
-//! The engines of this build. A small build lacks some of them; the error for such an engine says how to get it.
+//! The engines of this build. A small build lacks some engines; the error for a missing engine says how to get it.
 
 use crate::exit::{CONFIG, Failure};
 
@@ -43,8 +43,8 @@ static ENGINES: [Engine; 8] = [
     Engine::new(&["sqlite"], "sqlite", cfg!(feature = "sqlite")),
 ];
 
-/// The name of a URL's engine, as its locks report it. Any other URL counts as memory, an engine that is of no use to a
-/// command.
+/// The name of a URL's engine, as its locks report it. A URL with an unknown scheme counts as memory, an engine that is
+/// of no use to a command.
 pub(crate) fn name_of(url: &str) -> &'static str {
     find(url).map_or("memory", |engine| engine.name)
 }

@@ -1,9 +1,11 @@
-//! `leasehold run` is two processes, so that each can end CMD's tree when the other is killed.
+//! `leasehold run` is two processes, so that each can end *CMD's tree* (CMD and its descendants) when the other is
+//! killed.
 //!
-//! The *front* is the process that the user started. It passes signals on, stops when the guardian stops, and exits
-//! with the guardian's exit code. The *guardian* is its child, in a process group of its own. It acquires the lock and
-//! runs CMD. When the front is killed, the guardian ends CMD's tree and then releases the lock, so that the next holder
-//! need not wait for the end of the lease. When the guardian is killed, the front ends CMD's tree and then the hold.
+//! The *front* is the process that the user started. It passes signals on, is suspended when the guardian is suspended
+//! (Ctrl-Z), and exits with the guardian's exit code. The *guardian* is a child of the front, in a process group of its
+//! own. It acquires the lock and runs CMD. When the front is killed, the guardian ends CMD's tree and then releases the
+//! lock, so that the next holder need not wait for the end of the lease. When the guardian is killed, the front ends
+//! CMD's tree and then the hold.
 
 use std::{
     ffi::OsStr,
@@ -39,7 +41,8 @@ use crate::{
     tree,
 };
 
-/// The interval at which the front checks whether CMD's tree has ended. The end of a child wakes the front earlier.
+/// The interval at which the front checks whether CMD and its descendants have ended. The end of a child wakes the
+/// front earlier.
 const TREE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// The first byte of the guardian's message if the front is to become CMD. The id of the holding claim follows.
 const BECOME_CMD: u8 = b'b';
@@ -47,7 +50,7 @@ const BECOME_CMD: u8 = b'b';
 /// to a line feed. All other bytes that the guardian writes are the path of CMD's control group, which begins with a
 /// slash.
 const HOLDS: u8 = b'h';
-/// The largest number of bytes that are read from the guardian. No path is longer.
+/// The largest number of bytes that are read from the guardian. No path on Linux is longer.
 const MAX_MESSAGE_BYTES: u64 = 4096;
 
 /// Whether this process is the front or the guardian.
@@ -79,8 +82,8 @@ pub(crate) enum Outcome {
     BecomeCmd(String),
 }
 
-/// Forks this process, which must have one thread, into the front and the guardian. All steps that may fail come before
-/// the fork.
+/// Forks this process, which must have one thread, into the front and the guardian. All steps that can fail for lack of
+/// resources come before the fork.
 ///
 /// # Errors
 /// An error of the operating system.
@@ -97,13 +100,14 @@ pub(crate) fn split_into_front_and_guardian(signals: Signals) -> io::Result<Role
     }
     // If the guardian kept a copy of the front's end of the socket open, it would not notice the end of the front.
     drop((front_socket, front_loop));
-    // Signals to the process group of the front, including KILL, must not reach the guardian. Neither must a signal
-    // that is sent to all processes with the name leasehold.
+    // Signals to the process group of the front, including KILL, must not reach the guardian, so it gets a process
+    // group of its own. A signal to all processes with the name leasehold must not reach it either, so it gets another
+    // name.
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     set_name(c"lh-guardian")?;
     tree::become_subreaper()?;
-    // A guardian that is stopped cannot notice that the socket is closed. So the kernel continues it when the front
-    // dies.
+    // A guardian that is suspended (SIGSTOP) cannot notice that the socket is closed. So the kernel continues the
+    // guardian when the front dies.
     set_pdeathsig(Signal::SIGCONT)?;
     Ok(Role::Guardian(front_link, guardian_loop))
 }
@@ -122,7 +126,7 @@ impl FrontLink {
         self.group
     }
 
-    /// Asks the front to become CMD when this process has ended.
+    /// Asks the front to become CMD, under the hold of `claim`, when this process (the guardian) has ended.
     ///
     /// # Errors
     /// An error of the operating system.
@@ -138,7 +142,8 @@ impl FrontLink {
         self.send(&[&[HOLDS], claim.as_bytes(), b"\n"].concat())
     }
 
-    /// Tells the front the path of the control group. The front ends the processes in it if this process is killed.
+    /// Tells the front the path of CMD's control group. If this process is killed, the front ends the processes in that
+    /// group.
     ///
     /// # Errors
     /// An error of the operating system.
@@ -201,8 +206,9 @@ impl Front {
         let _ = kill(self.guardian, signal);
     }
 
-    /// Handles a stopped guardian. Stops this process too, alone or with its process group, as Ctrl-Z at the terminal
-    /// would have done. Then continues the guardian.
+    /// Handles a guardian that was stopped by the signal `by`. If the guardian stopped itself, stops this process too,
+    /// alone or with its process group, as Ctrl-Z at the terminal would have done; and when this process is continued,
+    /// continues the guardian. Otherwise continues the guardian at once.
     fn stop_too(&self, by: Signal) -> Result<(), Errno> {
         match by {
             Signal::SIGTSTP => self.event_loop.signals().stop()?,

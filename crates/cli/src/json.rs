@@ -79,8 +79,8 @@ fn number(number: Option<impl Into<Value>>) -> String {
 fn string(text: &str) -> String {
     let mut escaped = String::new();
     for c in Value::from(text).to_string().chars() {
-        // JSON would allow most of these characters without an escape. None of them needs more than four hexadecimal
-        // digits.
+        // Most characters that a terminal interprets need no escape in JSON; this output escapes all of them. None of
+        // them needs more than four hexadecimal digits.
         if is_interpreted(c) {
             let _ = write!(escaped, "\\u{:04x}", u32::from(c));
         } else {

@@ -1,8 +1,9 @@
 //! The control group of CMD: a *leaf* below the control group of leasehold. The processes in it end with the lock, even
 //! those that have become another user.
 //!
-//! The guardian has a file lock (`flock`) on the leaf for as long as it lives. If another process can lock the leaf,
-//! both processes of the leaf's run were killed: see `sweep`.
+//! The guardian has a file lock (`flock`) on the leaf for as long as it lives. If another process can lock a leaf that
+//! is in use, the guardian was killed. If the front was killed too, another run ends the processes in the leaf: see
+//! `sweep`.
 
 use std::{
     cell::Cell,
@@ -152,10 +153,10 @@ fn is_leaf_name(name: &str) -> bool {
 /// What a control group means to a run that looks for leaves of killed runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeafState {
-    /// A leaf of this user whose front and guardian are dead. The check has locked the leaf, so that no run takes it
-    /// into use.
+    /// A leaf of this user that no guardian has locked: its guardian is dead, or has created the leaf and not locked it
+    /// yet. The check has locked the leaf, so that no run takes it into use.
     Orphan,
-    /// A leaf of this user that its run has marked, so that no run ends the processes in it.
+    /// A leaf of this user that its own run has marked, so that no run ends the processes in the leaf.
     Spared,
     /// The group is in use, or is not a leaf of this user.
     Other,
@@ -168,8 +169,8 @@ pub(crate) fn leaf_state(group: &Group) -> LeafState {
     if !is_leaf || dir.uid() != Uid::effective().as_raw() {
         return LeafState::Other;
     }
-    // The lock is shared: several runs may check the leaf at the same time, and each of them waits until the processes
-    // in it have ended.
+    // The lock is shared, so that several runs can check the leaf at the same time. Each of them waits until the
+    // processes in the leaf have ended.
     match (dir.mode() & PERMISSIONS, group.dir().try_lock_shared()) {
         (IN_USE_MODE, Ok(())) => LeafState::Orphan,
         (SPARED_MODE, Ok(())) => LeafState::Spared,

@@ -23,7 +23,7 @@ use crate::text;
 
 /// The number of lines that fit into the buffer.
 const BUFFER_LINES: usize = 1024;
-/// How long the end of the command waits until all lines are written.
+/// How long the command waits at its end until all lines are written.
 const FLUSH_LIMIT: Duration = Duration::from_millis(200);
 /// The names of this project's crates begin with this prefix. `-vv` shows the events of these crates.
 const OWN_PREFIX: &str = "leasehold";
@@ -40,12 +40,13 @@ enum WriterCommand {
 /// not start a thread.
 static WRITER_THREAD: OnceLock<Option<SyncSender<WriterCommand>>> = OnceLock::new();
 
-/// Writes one message as [`text::print_message`] does, but through the thread.
+/// Writes one message as [`text::print_message`] does, but through the writing thread, so that the caller never waits
+/// for the reader of standard error.
 pub(crate) fn print_message(message: &str) {
     write(text::message_line(message));
 }
 
-/// Passes bytes to the thread. If the buffer is full, drops them.
+/// Passes bytes to the writing thread. If the buffer is full, drops the bytes.
 fn write(bytes: Vec<u8>) {
     if let Some(thread) = WRITER_THREAD.get_or_init(start_thread) {
         let _ = thread.try_send(WriterCommand::Write(bytes));

@@ -44,7 +44,7 @@ The URL for all users of the machine, unless another is given.
 The lock files of file: for root and for other users. The home directory is that of the user database.
 ";
 
-/// Compares the page with its file. With `WRITE_MAN` in the environment, writes the file instead.
+/// Compares the page with its file. With `WRITE_MAN` in the environment, writes the page to the file first.
 #[test]
 fn the_manual_page_is_current() {
     let page = page().unwrap();

@@ -13,7 +13,7 @@ use crate::{
     signals::interrupts_wait,
 };
 
-/// The time limit of the request that checks whether this process runs under the hold that it asks for.
+/// The time limit of the request for the holders of the name. It checks whether this process runs under one of them.
 const SHOW_LIMIT: Duration = Duration::from_secs(5);
 /// The variables that describe the hold to CMD: its name, its claim, its token, and the lineage of the token.
 const NAME: &str = "LEASEHOLD_NAME";
@@ -23,7 +23,7 @@ const LINEAGE: &str = "LEASEHOLD_LINEAGE";
 /// The variable that describes the holds of the runs outside of this one. It has one line for each hold, the nearest
 /// run first. The name is last in a line, because it may contain spaces.
 const OUTER: &str = "LEASEHOLD_OUTER";
-/// The number of fields of such a line.
+/// The number of fields of a line of [`OUTER`].
 const LINE_FIELDS: usize = 4;
 /// The largest number of outer holds that are passed on to CMD, because the size of an environment is limited.
 const MAX_OUTER: usize = 64;
@@ -79,9 +79,11 @@ impl Hold {
     }
 }
 
-/// The hold under which CMD is to run, if it is not to acquire a new one: with `--nested ok`, the hold of an outer run
-/// on the same name. Without that option, such an outer hold is an error if it keeps out the new one, because the wait
-/// for it would never end. `deadline` is the time at which the wait for the lock has to end.
+/// The hold of an outer run under which CMD is to run. `None`: the run has to acquire a hold of its own.
+///
+/// With `--nested ok` it is the hold of an outer run on the same name. Without that option, such an outer hold is an
+/// error if it excludes a new hold of this run, because the wait for the new hold would never end. `deadline` is the
+/// time at which the wait for the lock has to end.
 pub(crate) fn nested(
     plan: &Run,
     locks: &Locks,
@@ -93,8 +95,8 @@ pub(crate) fn nested(
     if outer_holds.is_empty() || (plan.nested == Nested::Fail && plan.wait == Wait::Not) {
         return Ok(None);
     }
-    // An outer hold may be of another engine or prefix with the same name, so its claim is compared with those of the
-    // holders. If this user has no permission to look at locks, the run waits as usual.
+    // An outer hold with the same name may be on another engine or under another prefix. So its claim is compared with
+    // the claims of the present holders. If this user has no permission to look at locks, the run waits as usual.
     let limit = deadline.map_or(SHOW_LIMIT, |deadline| SHOW_LIMIT.min(deadline.saturating_sub(now()) / 2));
     let shown = event_loop.block_on(locks.show(plan.name.as_str()), Some(limit), interrupts_wait);
     let Some(Ok(view)) = shown.map_err(wait_failure)? else { return Ok(None) };

@@ -29,8 +29,8 @@ pub(crate) fn free_name(plan: &Run, claim: &str, event_loop: &EventLoop) -> bool
     )
 }
 
-/// Ends the hold of this claim, and no other hold of the name. No keeper renews the claim any more, and no request of
-/// the claim is in flight that could still have an effect.
+/// Ends the hold of this claim, and no other hold of the name. If the claim has no hold, does nothing and returns `Ok`.
+/// No keeper renews the claim any more, and no request of the claim is in flight that could still have an effect.
 async fn end_hold(locks: &Locks, name: &str, claim: &str) -> Result<(), Error> {
     let view = locks.show(name).await?;
     let own = view.holders.iter().find(|holder| holder.id == claim);

@@ -47,7 +47,8 @@ impl<'a> WaitMessages<'a> {
     }
 
     /// If a message about waiting is due, asks the engine who holds the lock, and prints the answer. Returns the time
-    /// until the next message is due. The answer to the request may wake `event_loop` earlier.
+    /// until the next message is due. `None`: no message is wanted, or the engine has not answered yet; its answer
+    /// wakes `event_loop`.
     pub(crate) fn print_when_due(&mut self, event_loop: &EventLoop) -> Option<Duration> {
         loop {
             if let Some(request) = &mut self.show_request {
@@ -97,7 +98,7 @@ impl<'a> Steps<'a> {
         self.print(locks, &format!("granted after {waited}, token {token}"));
     }
 
-    /// Prints in which control group CMD was started; if it has none, prints why and what that means.
+    /// Prints in which control group CMD was started. If CMD has none, prints why, and which processes cannot be ended.
     pub(crate) fn started(&self, locks: &Locks, child: &Child, front: Pid) {
         let guardian = getpid();
         self.print(

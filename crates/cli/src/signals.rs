@@ -34,11 +34,11 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// The guardian stops by this signal if the whole process group of the front is to stop.
+    /// The signal by which the guardian stops itself to make the front stop its whole process group.
     pub(crate) const STOP_WITH_GROUP: Signal = Signal::SIGTTIN;
 
-    /// Blocks the forwarded signals; from now on they are read from a descriptor. Call it before the first thread
-    /// starts, because threads inherit the signal mask.
+    /// Blocks the forwarded signals; from now on they are read from a descriptor. The caller must call this before the
+    /// first thread starts, because threads inherit the signal mask.
     ///
     /// Signals that were ignored when this process started stay ignored, for `nohup` and similar programs.
     ///
@@ -87,7 +87,7 @@ impl Signals {
     }
 
     /// Stops this process, as SIGTSTP does by default. Returns when the process is continued. The kernel does not stop
-    /// a process that no other process could continue, such as one without a shell; then this returns at once.
+    /// a process that no other process could continue, such as one without a shell; then this function returns at once.
     ///
     /// # Errors
     /// An error of the operating system.
@@ -127,7 +127,7 @@ impl AsFd for Signals {
     }
 }
 
-/// Whether a signal ends the wait for the lock. The other signals concern only CMD or job control.
+/// Whether a signal ends the wait for the lock. The signals that do not end it concern only CMD or job control.
 pub(crate) fn interrupts_wait(signal: Signal) -> bool {
     !matches!(signal, Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGTSTP)
 }

@@ -18,7 +18,7 @@ use crate::exit::{CONFIG, DENIED, Failure};
 pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
 /// The variable with the path of a file that contains the URL.
 pub(crate) const FILE_VARIABLE: &str = "LEASEHOLD_URL_FILE";
-/// This variable is set for CMD when the two variables above are removed from CMD's environment. Otherwise a
+/// The variable that is set for CMD when the two variables above are removed from CMD's environment. Without it, a
 /// `leasehold` inside CMD would use `file:` without a message.
 pub(crate) const WITHHELD_VARIABLE: &str = "LEASEHOLD_NO_URL";
 /// The URL file for the whole machine.
@@ -36,7 +36,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) variable: Option<OsString>,
     /// `LEASEHOLD_URL_FILE`
     pub(crate) file: Option<OsString>,
-    /// Whether `withhold` removed the two variables above.
+    /// Whether an outer run has removed the two variables above from the environment, by [`withhold`].
     pub(crate) withheld: bool,
     /// The URL file for the whole machine. It may be missing.
     pub(crate) system: &'a Path,
@@ -110,7 +110,8 @@ pub(crate) fn withhold(command: &mut Command) {
 /// The permissions that other users must not have on a URL file, with the `chmod` argument that removes them. A user
 /// who can write the file decides to which server all other users send their passwords.
 const NOT_WRITABLE: (u32, &str) = (0o022, "go-w");
-/// The same for a user's own file. Other users must not read it either: a password in it is as secret as an ssh key.
+/// The permissions that other users must not have on a user's own URL file, with the `chmod` argument that removes
+/// them. Other users must not even read this file: a password in it is as secret as an ssh key.
 const PRIVATE: (u32, &str) = (0o077, "600");
 
 /// Opens a file without waiting: if the path is a pipe, an ordinary open would wait for a writer.
@@ -118,9 +119,9 @@ fn open_without_waiting(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
 }
 
-/// Reads the URL file, but only if no user except this user and root could have written it. `source` is its name for
-/// messages. `forbidden` are the permissions that the file must not have, and `chmod` is the argument that removes
-/// them.
+/// Reads the URL file. Refuses the file if a user other than this user and root could have written it. `source` is its
+/// name for messages. `forbidden` are the permissions that the file must not have, and `chmod` is the argument that
+/// removes them.
 fn read_url_file(file: File, source: &str, (forbidden, chmod): (u32, &str)) -> Result<String, Failure> {
     let stat = file.metadata().map_err(|error| unreadable_failure(source, &error))?;
     if !stat.is_file() {
@@ -149,7 +150,7 @@ fn read_url_file(file: File, source: &str, (forbidden, chmod): (u32, &str)) -> R
     url_of_lines(&text, source)
 }
 
-/// The URL, from the only line that is neither empty nor a comment.
+/// The URL, from the only line that is neither empty nor a comment. Fails if there is no such line or more than one.
 fn url_of_lines(text: &str, source: &str) -> Result<String, Failure> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     checked_url(&lines.collect::<Vec<_>>().join("\n"), source)

@@ -46,8 +46,8 @@ pub(crate) struct InitialMask {
 pub(crate) struct Spawn<'a> {
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
-    /// Variables that are added to the environment. Otherwise CMD gets the environment of this process, except for the
-    /// variables with the URL.
+    /// Variables that are added to the environment. Apart from them, CMD gets the environment of this process; without
+    /// `pass_url`, the variables with the URL are removed from it.
     pub(crate) variables: Vec<(&'static str, String)>,
     /// Whether the variables with the engine's URL stay in the environment.
     pub(crate) pass_url: bool,
@@ -101,8 +101,8 @@ pub(crate) fn block_signals(blocked: &SigSet) -> Result<InitialMask, Errno> {
     Ok(InitialMask { mask })
 }
 
-/// Forks this process. Returns the id of the new process in the old one, and `None` in the new one. Call it only in a
-/// process with one thread.
+/// Forks this process. Returns the id of the new process in the old process, and `None` in the new process. Call this
+/// only in a process with one thread.
 ///
 /// # Errors
 /// An error of the operating system: it cannot create a process.
@@ -116,6 +116,7 @@ pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
 }
 
 /// Replaces the program of this process with CMD. CMD starts with the signal mask with which this process was started.
+/// Returns only if this fails.
 ///
 /// # Errors
 /// Why CMD cannot be executed.
@@ -144,8 +145,8 @@ fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Comman
     command
 }
 
-/// Starts CMD in a process group of its own. Call it only in the main thread: the kernel kills CMD when the *thread*
-/// that started it ends. If CMD cannot get into its control group, it is started all the same.
+/// Starts CMD in a process group of its own. Call this only in the main thread: the kernel kills CMD when the *thread*
+/// that started CMD ends. If CMD cannot get into its control group, CMD is started outside of the group.
 ///
 /// # Errors
 /// Why CMD cannot be executed.
@@ -155,8 +156,8 @@ pub(crate) fn spawn(parameters: Spawn<'_>) -> io::Result<Spawned> {
     let mut command = command(&program, &arguments, pass_url);
     command.envs(variables);
     let setup = ChildSetup { parent: getpid(), initial_mask, lock, terminal };
-    // If the kernel is older than 5.7, or a filter of system calls does not know this call, CMD moves into the control
-    // group after its creation.
+    // If the kernel is older than 5.7, or a filter of system calls does not know `clone3`, no process can be created in
+    // a control group. Then CMD moves into the control group after its creation.
     if let Some(entrance) = &entrance
         && let Ok(pid) = spawn_in_group(entrance.group, &setup, &ExecArguments::of(&command)?)?
     {
@@ -167,7 +168,7 @@ pub(crate) fn spawn(parameters: Spawn<'_>) -> io::Result<Spawned> {
 
 /// The settings that the new process applies to itself between fork and exec.
 struct ChildSetup {
-    /// This process. CMD must not live longer than it.
+    /// The id of this process. CMD must not live longer than this process.
     parent: Pid,
     initial_mask: InitialMask,
     lock: Option<OwnedFd>,
@@ -198,7 +199,7 @@ impl ChildSetup {
 }
 
 /// A program with its arguments and environment, in the form that execve expects. It is prepared before the fork, so
-/// that nothing has to be allocated after it.
+/// that nothing has to be allocated after the fork.
 struct ExecArguments {
     arguments: Vec<CString>,
     variables: Vec<CString>,
@@ -232,7 +233,7 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 }
 
 /// Starts a program in a process that is created in a control group (`clone3`). Returns after the exec. The inner error
-/// says that no process can be created in the group.
+/// says why no process can be created in the group.
 ///
 /// When a process moves into a group, it waits 5 to 15 ms for a synchronisation of all processors. A process that is
 /// created in the group does not wait. See <https://man7.org/linux/man-pages/man2/clone.2.html>.
@@ -246,7 +247,7 @@ fn spawn_in_group(
 ) -> io::Result<Result<Pid, Errno>> {
     /// `CLONE_INTO_CGROUP`. The `libc` crate has it as a number of 32 bits.
     const INTO_CGROUP: u64 = 0x2_0000_0000;
-    /// The number of fields of `clone_args`, 64 bits each. The constants below are the fields in use.
+    /// The number of fields of `clone_args`, 64 bits each. The constants below are the indices of the fields in use.
     const FIELDS: usize = 11;
     const FLAGS: usize = 0;
     const EXIT_SIGNAL: usize = 4;
@@ -315,7 +316,7 @@ fn spawn_then_move(
     let processes = entrance.map(|entrance| entrance.processes.try_clone()).transpose()?;
     let prepare = move || -> io::Result<()> {
         // The process moves into the control group before anything else. If the move fails, `move_error_reader` gets
-        // the error, and CMD starts all the same.
+        // the error, and CMD starts outside of the group.
         if let Some(Err(errno)) = processes.as_ref().map(|processes| write(processes, b"0")) {
             write(&move_error_writer, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes())?;
         }

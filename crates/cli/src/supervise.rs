@@ -1,5 +1,5 @@
 //! Supervises CMD until it has ended: passes signals on, ends CMD when the lock is lost, and stops this process when
-//! CMD is stopped at the terminal.
+//! CMD is stopped at the terminal (Ctrl-Z).
 
 use std::{pin::Pin, task::Poll, time::Duration};
 
@@ -17,16 +17,16 @@ use crate::{
     tree,
 };
 
-/// The interval at which the loop checks whether CMD's tree has ended, when CMD has ended and the lock is lost. The end
-/// of a child wakes the loop earlier, unless another process traces this child.
+/// The interval at which a loop checks whether all descendants of CMD have ended, after the lock was lost or the front
+/// was killed. The end of a child wakes the loop earlier, unless another process traces this child.
 const TREE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// How long the loop waits for the end of the processes after it has sent KILL. The kernel may need some time to end a
-/// process that has much memory or waits for a disk.
+/// How long the loop waits for the end of CMD's processes after it has sent KILL. The kernel may need some time to end
+/// a process that has much memory or waits for a disk.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// The interval at which the loop checks whether the processes that CMD left behind have moved out of CMD's control
 /// group.
 const LEFTOVERS_CHECK_INTERVAL: Duration = Duration::from_millis(1);
-/// For how long the loop makes these checks.
+/// How long the loop waits until the processes that CMD left behind have moved.
 const MOVE_LIMIT: Duration = Duration::from_millis(500);
 
 /// How long after the start of CMD a deferred keeper starts: before the first check of the hold is due.
@@ -53,7 +53,7 @@ pub(crate) struct Supervisor<'a> {
     enforcer: Enforcer,
     /// Completes when the hold is lost.
     lost: Pin<Box<dyn Future<Output = Loss> + 'a>>,
-    /// The loss, once it was reported.
+    /// The loss that the guard has reported. `None`: no loss was reported yet.
     loss: Option<Loss>,
     /// A request that confirms the hold. It is made when this process gets TERM, because an operator may have broken
     /// the hold.
@@ -133,14 +133,15 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Starts the deferred keeper when its time has come. Returns the time until then, or until the next attempt.
+    /// Starts the deferred keeper if its time has come. Returns the time until it is to be started, or until the next
+    /// attempt. `None`: no keeper is to be started any more.
     fn start_keeper(&mut self) -> Option<Duration> {
         let (keeper, start_at) = self.deferred_keeper.as_mut()?;
         let now = now();
         if now < *start_at {
             return Some(*start_at - now);
         }
-        // If the system cannot start a thread now, it is tried again later.
+        // If the system cannot start a thread now, a later call tries again.
         *start_at = now + KEEPER_START_DELAY;
         if keeper.begin().is_ok() {
             self.deferred_keeper = None;
@@ -148,8 +149,8 @@ impl<'a> Supervisor<'a> {
         self.deferred_keeper.is_some().then_some(KEEPER_START_DELAY)
     }
 
-    /// Ends CMD's tree after the front was killed. The hold is kept and renewed until the tree has ended, so that no
-    /// other claim is granted before that.
+    /// Ends CMD and its descendants after the front was killed. The hold is kept and renewed until they have ended, so
+    /// that no other claim is granted while one of them runs.
     fn end_without_front(&mut self) -> Result<End, Errno> {
         loop {
             self.signal_all(Signal::SIGKILL);
@@ -205,8 +206,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Prints that some of CMD's processes cannot be ended and still run, because they have become another user, as
-    /// processes of `sudo` do.
+    /// Prints which of CMD's processes still run and cannot be ended, because they have become another user, as
+    /// processes of `sudo` do. Prints this at most once.
     fn report_survivors(&mut self) {
         let survivors = tree::survivors();
         if survivors.is_empty() || std::mem::replace(&mut self.survivors_reported, true) {
@@ -242,7 +243,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Handles a stopped CMD. With a terminal, stops this process too, so that the shell shows its prompt again.
+    /// Handles a CMD that was stopped (as by Ctrl-Z). If this process has a terminal, stops this process too, so that
+    /// the shell shows its prompt again.
     fn handle_stop(&mut self, by: Signal) -> Result<(), Errno> {
         let wants_terminal = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
         match self.child.take_terminal() {
@@ -256,18 +258,19 @@ impl<'a> Supervisor<'a> {
             Some(TakeBack::FromCmd) => self.event_loop.signals().stop_with_group()?,
             Some(TakeBack::WasOurs | TakeBack::OtherGroup) => self.event_loop.signals().stop()?,
         }
-        // Either this process was stopped and then continued by SIGCONT, which is pending and will be passed on to CMD.
-        // Or this process was not stopped, because no other process could have continued it; then a stop from the
-        // terminal must not last for CMD either.
+        // Either this process was stopped and has been continued by SIGCONT; this signal is pending here and will be
+        // passed on to CMD. Or the kernel did not stop this process, because no other process could have continued it.
+        // In the second case CMD must not stay stopped either, if the terminal stopped it.
         if by == Signal::SIGTSTP {
             self.resume();
         }
         Ok(())
     }
 
-    /// Continues CMD, unless the lock was lost while CMD was stopped. In that case the next round of the loop ends CMD.
+    /// Continues CMD. If the lock was lost while CMD was stopped, does nothing, because the next round of the loop ends
+    /// CMD.
     fn resume(&self) {
-        // `check()` would be wrong here: if the hold is in doubt but not lost, CMD would stay stopped.
+        // `guard.check()` would be wrong here: if the hold is in doubt but not lost, CMD would stay stopped.
         let is_valid = self.guard.stop(self.grace).is_none_or(|stop| !stop.kill.is_zero());
         if is_valid || self.enforcer.stopped_by().is_some() {
             self.child.resume();
@@ -297,7 +300,7 @@ impl<'a> Supervisor<'a> {
         Ok(End::Lost { loss, code })
     }
 
-    /// Moves the processes that CMD left behind out of its control group. Marks the group, so that no run ends
+    /// Moves the processes that CMD left behind out of CMD's control group. Then marks the group, so that no run ends
     /// processes that are still in it.
     fn move_leftovers_out(&mut self) -> Result<(), Errno> {
         let give_up_at = now() + MOVE_LIMIT;

@@ -1,6 +1,6 @@
-//! Ends processes that runs left behind when all processes of leasehold in them were killed. Such processes run on
-//! without a lock, in the control groups of their runs. On the file engine they have the descriptor of the lock, so
-//! that no other claim is granted.
+//! Ends processes that a run left behind when both of its leasehold processes were killed. Such processes run on
+//! without a lock, in the control group of their run. On the file engine they have the descriptor of the lock, so that
+//! no other claim is granted.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::{
 
 /// The interval at which the sweep checks whether killed processes have ended.
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
-/// For how long the sweep makes these checks. A process that waits for a disk ends late or never, but it does nothing
-/// meanwhile.
+/// How long the sweep waits for the end of killed processes. A process that waits for a disk ends late or never, but it
+/// does nothing meanwhile.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 
-/// Ends the processes of killed runs in the groups below `parent_group`, and waits until they have ended. If a signal
-/// for which `stop` returns true ended the wait, returns this signal.
+/// Ends the processes of killed runs in the groups below `parent_group`, and waits until they have ended, but for at
+/// most [`KILL_LIMIT`]. If a signal for which `stop` returns true ended the wait, returns this signal.
 ///
 /// # Errors
 /// An error of the operating system.
@@ -51,7 +51,7 @@ pub(crate) fn sweep(
 }
 
 /// Kills the processes of killed runs in the groups below `parent_group`. Does not wait for their end. Returns whether
-/// there were any.
+/// there were such processes.
 pub(crate) fn kill_orphans(parent_group: &Group, verbose: bool) -> bool {
     orphans(parent_group, verbose).iter().filter(|orphan| !remove_or_kill(orphan)).count() > 0
 }
@@ -83,7 +83,7 @@ fn collect_orphans(parent_group: &Group, orphans: &mut Vec<Group>) {
     }
 }
 
-/// Removes the group if it has no processes; otherwise kills the processes. Returns whether it had none.
+/// Removes the group if it has no processes; otherwise kills the processes. Returns true if the group had no processes.
 fn remove_or_kill(orphan: &Group) -> bool {
     if orphan.is_populated() {
         let _ = orphan.kill();

@@ -43,7 +43,7 @@ impl Terminal {
         self.tty.as_fd().try_clone_to_owned().map(Some)
     }
 
-    /// Puts `group` into the foreground, if this process is in the foreground.
+    /// Puts `group` into the foreground if this process is in the foreground; otherwise does nothing.
     pub(crate) fn put_in_foreground(&self, group: Pid) {
         if self.is_in_foreground() {
             // If the group does not exist any more, it needs no terminal.
@@ -51,7 +51,7 @@ impl Terminal {
         }
     }
 
-    /// Puts this process into the foreground, if `group` is in the foreground.
+    /// Puts this process into the foreground if `group` is in the foreground; otherwise changes nothing.
     pub(crate) fn take_back(&self, group: Pid) -> TakeBack {
         match tcgetpgrp(&self.tty) {
             // SIGTTOU is blocked in this process. So the call succeeds although this process is in the background.

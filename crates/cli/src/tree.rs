@@ -17,7 +17,7 @@ use nix::{
     unistd::{Pid, Uid, User, getpid},
 };
 
-/// A process that cannot be ended, because this user may not signal it.
+/// A process that cannot be ended, because this user is not allowed to signal it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Survivor {
     pid: i32,
@@ -33,7 +33,8 @@ pub(crate) fn become_subreaper() -> Result<(), Errno> {
     set_child_subreaper(true)
 }
 
-/// The next change of a child: it has ended or was stopped. If it has ended, it is reaped.
+/// The next change of a child: the child has ended or was stopped. If it has ended, this call reaps it. `None`: no
+/// child has changed.
 ///
 /// # Errors
 /// `ECHILD` when there is no child, and therefore no descendant of this process.
@@ -49,7 +50,8 @@ pub(crate) fn reap() -> Result<Option<WaitStatus>, Errno> {
     }
 }
 
-/// Waits until no child is left. Call it only if all children end by themselves, because they have no program to run.
+/// Waits until this process has no child left. Call this only if all children end by themselves, because they have no
+/// program to run.
 pub(crate) fn wait_for_all() {
     while matches!(waitpid(None, Some(WaitPidFlag::__WALL)), Ok(_) | Err(Errno::EINTR)) {}
 }
@@ -68,7 +70,7 @@ pub(crate) fn has_no_descendants() -> bool {
 /// Sends a signal to every direct child.
 ///
 /// # Errors
-/// `EPERM` when this user may not signal one of them.
+/// `EPERM` when this user is not allowed to signal one of these children.
 pub(crate) fn signal_children(signal: Signal) -> Result<(), Errno> {
     signal_children_outside(signal, Pid::from_raw(0))
 }
@@ -77,7 +79,7 @@ pub(crate) fn signal_children(signal: Signal) -> Result<(), Errno> {
 /// already.
 ///
 /// # Errors
-/// `EPERM` when this user may not signal one of them.
+/// `EPERM` when this user is not allowed to signal one of these children.
 pub(crate) fn signal_children_outside(signal: Signal, signalled_group: Pid) -> Result<(), Errno> {
     let this_pid = getpid().as_raw();
     let mut result = Ok(());
@@ -97,7 +99,7 @@ pub(crate) fn has_child_in(group: Pid) -> bool {
     !running_processes(|stat| stat.parent == this_pid && stat.group == group.as_raw()).is_empty()
 }
 
-/// The descendants that this user may not signal. The list is empty if `/proc` cannot be read.
+/// The descendants that this user is not allowed to signal. The list is empty if `/proc` cannot be read.
 pub(crate) fn survivors() -> Vec<Survivor> {
     let all = running_processes(|_| true);
     let mut family = vec![getpid().as_raw()];
@@ -147,7 +149,7 @@ fn running_processes(wanted: impl Fn(&Stat) -> bool) -> Vec<(i32, Stat)> {
     running.collect()
 }
 
-/// Parses the `stat` line of a process; `None` if it has ended. The name of its program may contain spaces and
+/// Parses the `stat` line of a process; `None` if the process has ended. The name of its program may contain spaces and
 /// parentheses: `42 (a program) S PARENT GROUP ...`.
 fn parse_stat(stat: &str) -> Option<Stat> {
     let (before, after) = stat.rsplit_once(')')?;

@@ -1,4 +1,4 @@
-//! One server, which loses no acknowledged write when its process is stopped or killed.
+//! One etcd server, which loses no acknowledged write when its process is stopped or killed.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use crate::{
 pub struct Alone(EtcdServer);
 
 impl Alone {
-    /// Compacts the history of the server up to the current revision. A client may need a compacted revision as the
-    /// start of a watch.
+    /// Compacts the history of the server up to the current revision. A client may then want to start a watch at a
+    /// compacted revision, which the server refuses.
     fn compact(&self) {
         let reply = self.0.command(&["get", "nothing", "-w=fields"]);
         let revision = reply.iter().find_map(|line| line.strip_prefix("\"Revision\" : "));

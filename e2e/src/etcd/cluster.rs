@@ -1,4 +1,4 @@
-//! Three servers; one at a time is under a fault.
+//! A cluster of three etcd servers; one server at a time is under a fault.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,9 @@ pub const CLUSTER: &str = "etcd-cluster";
 /// Three servers.
 pub type Three = ClusterUnderFault<EtcdCluster>;
 
-/// In rounds with even seeds, servers are stopped and resumed. Then an older etcd promises no exclusion: a resumed
-/// leader may end leases that the next leader has renewed.
+/// The promise of the round with this seed. In rounds with even seeds, servers are stopped and resumed. Such a round
+/// promises no exclusion, because a resumed leader of an older etcd may end leases that the next leader has renewed
+/// (etcd's pull request 17465). Other rounds promise exclusion.
 #[must_use]
 pub const fn promise_of(seed: u64) -> Promise {
     if seed.is_multiple_of(2) { Promise::Fence } else { Promise::Exclusion }

@@ -1,5 +1,5 @@
-//! One server, with a proxy for each client, in three configurations: a server that loses no acknowledged write, a
-//! server whose clock steps, and a server that loses data. The last two configurations promise no exclusion.
+//! One Redis server, with a proxy for each client, in three configurations: a server that loses no acknowledged write,
+//! a server whose clock steps, and a server that loses data. The last two configurations promise no exclusion.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -19,7 +19,7 @@ const LAYOUT: &str = "?layout=redisson";
 
 /// The fault that restarts the server with all acknowledged data.
 pub(crate) const RESTART: &str = "server restarts";
-/// By how many seconds the server's clock is set forward: by more than the leases.
+/// By how many seconds the server's clock is set forward or back: by more than the ttl of a lease.
 const STEP: i64 = 3;
 
 /// How many bytes at the end of the append-only file a power cut loses.
@@ -102,8 +102,8 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         files.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max()
     }
 
-    /// Simulates a power cut by removing the end of the append-only log, which was not synced. A kill alone would lose
-    /// nothing, because the kernel still has the data.
+    /// Simulates a power cut: kills the server, and removes the end of the append-only log, as if it had not been
+    /// synced. A kill alone would lose nothing, because the kernel still has the data.
     fn cut_power(&mut self) {
         self.0.kill();
         let log_file = self.log().and_then(|path| fs::OpenOptions::new().write(true).open(path).ok());

@@ -1,4 +1,5 @@
-//! Three masters and their replicas. One server at a time is under a fault, while slots move.
+//! A Redis Cluster of three masters and their replicas. One server at a time is under a fault. Meanwhile slots move
+//! between masters.
 
 use std::collections::BTreeMap;
 
@@ -29,19 +30,20 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The slot of one of the locks.
+    /// The slot of a random lock.
     fn slot(&mut self) -> u16 {
         let lock = self.rng.pick(&LOCKS);
         self.servers.slot(&format!("{PREFIX}{lock}"))
     }
 
-    /// The indices of the masters if `masters` is true; otherwise those of the replicas.
+    /// The indices of the masters if `masters` is true; otherwise the indices of the replicas.
     fn nodes(&self, masters: bool) -> Vec<usize> {
         let nodes = 0..self.servers.ports().len();
         nodes.filter(|&node| self.servers.is_master(node) == masters).collect()
     }
 
-    /// Begins a fault at the owner of the slot of a random lock. Sometimes the slot of another lock moves meanwhile.
+    /// Begins a fault at the master that owns the slot of a random lock. Sometimes the slot of another random lock
+    /// moves during the fault.
     fn apply_to_owner(&mut self, act: fn(&mut RedisCluster, usize)) {
         let slot = self.slot();
         self.target = self.servers.owner(slot);
@@ -86,8 +88,9 @@ impl Cluster {
         let _ = self.servers.open_slot(slot, to).and_then(|()| self.servers.move_keys(slot, 1));
     }
 
-    /// Sometimes moves the slot of a random lock between masters that are not under a fault, as far as that is
-    /// possible.
+    /// Moves the slot of a random lock to another master, in about half of the calls. If the move fails because of a
+    /// fault, the end of the fault completes it. Moves nothing if the slot has no master as its owner, or if there is
+    /// no other master.
     fn migrate_meanwhile(&mut self) {
         let masters = self.nodes(true);
         let slot = self.slot();
@@ -108,8 +111,8 @@ impl Cluster {
             match self.servers.move_keys(slot, usize::MAX) {
                 Ok(0) => break,
                 Ok(_) => {}
-                // The migration did not begin at both nodes, or one of the nodes was replaced and its replacement does
-                // not know of the migration.
+                // Either the migration did not begin at both nodes, or a node was replaced and its replacement does not
+                // know of the migration. In both cases the migration is given up.
                 Err(error) if ["not open", "MOVED"].iter().any(|what| error.contains(what)) => {
                     let slot = slot.to_string();
                     let words = ["CLUSTER", "SETSLOT", &slot, "STABLE"];

@@ -1,5 +1,5 @@
-//! Three independent masters; one at a time is under a fault. A master is killed, emptied or stopped, loses its
-//! connections, or its clock steps. Exclusion is always promised.
+//! A Redlock on three independent Redis masters; one master at a time is under a fault. It is killed, emptied or
+//! stopped, it loses its connections, or its clock steps. Every round promises exclusion.
 
 use std::{collections::BTreeMap, thread::sleep, time::Duration};
 
@@ -18,9 +18,10 @@ pub const REDLOCK: &str = "redlock";
 
 /// The number of masters.
 const NODES: u64 = 3;
-/// By how many seconds the clocks of the nodes are ahead, so that each node seems to have been running for that long.
+/// By how many seconds the clocks of the nodes are ahead. So each node seems to have run for so long that it has its
+/// vote from the start.
 const CLOCK_AHEAD: i64 = 1_000_000;
-/// By how many seconds a clock is set forward: by more than the leases.
+/// By how many seconds the clock of a node is set forward or back: by more than the ttl of a lease.
 const STEP: i64 = 3;
 /// The longest ttl of clients, in seconds.
 const MAX_TTL: u64 = 1;
@@ -30,7 +31,8 @@ const QUARANTINE: Duration = Duration::from_millis(2500);
 const RESTARTED_EMPTY: &str = "node restarted empty";
 const EMPTIED: &str = "node emptied";
 const CLOCK_STEPS: &str = "clock of a node steps";
-/// The faults by which a node loses its locks. After such a fault the node has no vote until the lost locks have ended.
+/// The faults by which a node loses its locks. After such a fault the node has no vote until the leases of the lost
+/// locks have ended.
 pub const VOTES_LOST_BY: &[&str] = &[RESTARTED_EMPTY, EMPTIED, CLOCK_STEPS];
 
 /// The nodes.
@@ -48,8 +50,8 @@ impl Nodes {
         act(&mut self.servers[self.target]);
     }
 
-    /// Ends the fault, and waits until the node has its vote again. If another node came under a fault before that, no
-    /// claim could be granted.
+    /// Ends the fault, and waits until the node has its vote again. If another node came under a fault earlier, two of
+    /// the three nodes would lack a vote, and no claim could be granted.
     fn end(&mut self, act: fn(&mut RedisServer)) {
         act(&mut self.servers[self.target]);
         sleep(QUARANTINE);
@@ -135,8 +137,8 @@ impl System for Nodes {
     }
 }
 
-/// Whether a key may remain at rest: newest tokens, tombstones, the list of waiters that a release notifies, and the
-/// time since which the node has its data.
+/// Whether a key is allowed to remain after all clients have ended. Such keys are newest tokens, tombstones, the list
+/// of waiters that a release notifies, and the time from which on the node has its data.
 fn may_remain(key: &str) -> bool {
     let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
     kind.is_some_and(|(_, kind)| kind == "B" || kind.starts_with(['T', 'D', 'W', 'V']))

@@ -1,4 +1,4 @@
-//! A master, two replicas and three Sentinels; one of them at a time is under a fault.
+//! A Redis master, two replicas and three Sentinels; one of these six processes at a time is under a fault.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! One server, which loses no acknowledged write when its process is stopped or killed.
+//! One ZooKeeper server, which loses no acknowledged write when its process is stopped or killed.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Three servers; one at a time is under a fault.
+//! An ensemble of three ZooKeeper servers; one server at a time is under a fault.
 
 use std::collections::BTreeMap;
 

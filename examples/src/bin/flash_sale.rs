@@ -2,8 +2,8 @@
 //! another order (a second click). Two workers are killed during the sale. Exactly 500 pieces are sold, and no order
 //! counts twice.
 //!
-//! The truth is in `orders.log`: one line for each order, appended under the lock. `stock` is computed from it, for the
-//! shop window.
+//! The file `orders.log` decides what is sold: it has one line for each order, appended under the lock. The file
+//! `stock`, for the shop window, is computed from `orders.log`.
 
 use std::{collections::HashSet, fs::OpenOptions, io::Write, process::ExitCode, rc::Rc};
 
@@ -100,7 +100,8 @@ fn sell(floor: &Floor, guard: &Guard, order: &str) -> Result<(), Failure> {
     Ok(floor.replace("stock", &(PIECES - sold.len() - 1).to_string())?)
 }
 
-/// The previous holder did not release: it may have been killed between two writes, or in the middle of a write.
+/// Repairs the files after a holder that did not release. It may have been killed between two writes, or in the middle
+/// of a write.
 fn repair(floor: &Floor) -> Result<(), Failure> {
     let sold = floor.lines("orders.log")?;
     let whole: usize = sold.iter().map(|line| line.len() + 1).sum();

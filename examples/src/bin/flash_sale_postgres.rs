@@ -1,10 +1,10 @@
 //! Flash sale with everything in PostgreSQL: locks, stock and orders. 8 processes with 25 tasks each sell 500 pieces.
-//! There are 3,000 orders; 600 of them are repeated clicks. Two workers are killed during the sale, and one sleeps for
-//! longer than its lease and then goes on selling. Exactly 500 pieces are sold, no order counts twice, and the fence in
-//! the row of the item refuses the writes of the worker that slept.
+//! There are 3,000 orders; 600 of them are repeated clicks. Two workers are killed during the sale. One more holder
+//! sleeps for longer than its lease and then tries to write. Exactly 500 pieces are sold, no order counts twice, and
+//! the fence in the row of the item refuses the write of the holder that slept.
 //!
-//! It starts a PostgreSQL of its own. If it is given a URL, it uses that database, and needs the permission to create
-//! the tables `stock` and `orders` in it.
+//! The program starts a PostgreSQL of its own. If its argument is a URL, it uses the database of the URL, and needs the
+//! permission to create the tables `stock` and `orders` in it.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -114,7 +114,7 @@ impl Shop {
 
     /// Handles one order, under the lock.
     async fn sell(&mut self, guard: &Guard, order: &str) -> Result<(), Failure> {
-        // From here on no earlier holder of the lock can change the data that is read next.
+        // This update seals: from here on no earlier holder of the lock can change the data that is read next.
         let sealed = self.client.execute(&self.fence.seal(guard.token(), "item = $1"), &[&ITEM]).await?;
         self.fence.passed(guard.token(), sealed)?;
         let click = "UPDATE orders SET clicks = clicks + 1 WHERE id = $1";

@@ -1,10 +1,10 @@
 //! Flash sale with everything in Redis: locks, stock and orders. 8 processes with 25 tasks each sell 500 pieces. There
-//! are 3,000 orders; 600 of them are repeated clicks. Two workers are killed during the sale, and one sleeps for longer
-//! than its lease and then goes on selling. Exactly 500 pieces are sold, no order counts twice, and the writes of the
-//! worker that slept are refused.
+//! are 3,000 orders; 600 of them are repeated clicks. Two workers are killed during the sale. One more holder sleeps
+//! for longer than its lease and then tries to write. Exactly 500 pieces are sold, no order counts twice, and the write
+//! of the holder that slept is refused.
 //!
-//! It starts a Redis of its own; with the argument `redis-sentinel` or `redis-cluster`, several servers. If it is given
-//! a URL, it uses that server.
+//! The program starts a Redis of its own; with the argument `redis-sentinel` or `redis-cluster`, it starts several
+//! Redis servers. If its argument is a URL, it uses the server of the URL.
 
 use std::{process::ExitCode, time::Duration};
 

@@ -3,8 +3,8 @@
 //! keeps the name taken for 600 ms from the grant, so only one node runs the job at each tick. One node is killed
 //! half-way; the others do its work.
 //!
-//! On etcd there is a tick every four seconds: if a dead node has blocked the name, the server frees it only when its
-//! lease has ended, and the shortest lease is two seconds.
+//! On etcd there is a tick every four seconds and not every second. If a killed node has blocked the name, the server
+//! frees the name only when the node's lease has ended, and the shortest lease is two seconds.
 
 use std::{
     collections::BTreeMap,
@@ -40,8 +40,8 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
     let first = (now() + Duration::from_secs(2)).as_secs() + 1;
     floor.replace("first", &first.to_string())?;
     let mut nodes: Vec<_> = (0..NODES).map(|node| floor.start(node)).collect::<Result<_, _>>()?;
-    // Node 0 is killed between two jobs. If it died during a job, another node would run the job of that tick again,
-    // and that would be right.
+    // Node 0 is killed between two jobs. If it were killed during a job, another node would be right to run the job of
+    // that tick again, but the check below allows one run for each tick.
     wait_until("node 0 to be half-way", || Ok(floor.file("half-way").exists()))?;
     nodes[0].kill()?;
     println!("node 0 killed");
@@ -104,8 +104,8 @@ fn look(floor: &Floor, locks: &Locks, tick: u64, node: usize, due: Duration) -> 
         Err(error) if error.is_taken() => return log(floor, &format!("{tick} left by node {node}")),
         Err(error) => return Err(error.into()),
     };
-    // The clock is read after the grant: if this node was stopped for a while, another node may have run the job of
-    // this tick meanwhile.
+    // The clock is read after the grant, because the node may have been delayed before the grant. Then another node may
+    // have run the job of this tick already.
     if now() > due + TOO_LATE {
         guard.release_blocking()?;
         return log(floor, &format!("{tick} late on node {node}"));
@@ -120,7 +120,7 @@ fn release(guard: leasehold::Guard) -> Result<(), Failure> {
     Ok(runtime.block_on(guard.release_at_least(AT_LEAST))?)
 }
 
-/// The time of this machine. Each node adds the difference of its clock.
+/// The time of this machine. The clock of a node differs from it: see [`SKEW`].
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
-//! Prize draw: 100 clients in 4 processes draw at the same time from a pot of 10 prizes. Exactly 10 clients win, the
-//! pot is empty at the end, every other client is told that it has not won or that its time is over, and no client
-//! hangs.
+//! Prize draw: 100 clients in 4 processes draw at the same time from a pot of 10 prizes. Exactly 10 clients win, and
+//! the pot is empty at the end. Every other client is told that the pot was empty or that its wait for the lock timed
+//! out, and no client hangs.
 
 use std::{fs::OpenOptions, io::Write, process::ExitCode, time::Duration};
 
@@ -69,7 +69,8 @@ fn reach_in(floor: &Floor) -> Result<&'static str, Failure> {
     Ok("won")
 }
 
-/// A short line that is written in one call stays in one piece, even if other processes write to the same file.
+/// Records the result of a client. A short line that is written in one call stays in one piece, even if other processes
+/// write to the same file.
 fn report(floor: &Floor, client: usize, result: &str) -> Result<(), Failure> {
     let worker = floor.worker.unwrap_or_default();
     let mut file = OpenOptions::new().append(true).create(true).open(floor.file("results.log"))?;

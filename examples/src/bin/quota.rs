@@ -2,8 +2,8 @@
 //! killed, some of them during a call. Their permits become free: on the file engine at once, on a server when their
 //! leases end.
 //!
-//! Each call has its own file, and holds an advisory lock on the file while it lasts. The kernel releases this lock
-//! when the caller dies. So a caller can count the other calls without leasehold.
+//! Each call has its own file, and the caller holds an advisory lock on this file as long as the call lasts. The kernel
+//! releases this lock when the caller dies. So a caller can count the calls in progress without leasehold.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -26,8 +26,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How long a call waits, at most, for the moment at which the quota is used up. Because calls wait, the quota is used
 /// up even if grants are slow.
 const CALL: Duration = Duration::from_millis(100);
-/// The same limit until the quota was used up for the first time. It is so long that this happens however busy the
-/// machine is.
+/// The limit that applies in place of [`CALL`] until the quota is used up for the first time. It is so long that the
+/// quota is used up even on a busy machine.
 const FIRST_CALL: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -54,8 +54,8 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
     check(free.is_ok(), "a permit leaked")
 }
 
-/// Acquires a permit. If the server cannot answer, the request is repeated: workers are killed in the middle of
-/// requests.
+/// Acquires a permit. If the server cannot answer, repeats the request, up to [`ATTEMPTS`] times: workers are killed in
+/// the middle of requests, which may disturb the server.
 fn permit(locks: &Locks) -> Result<Guard, Failure> {
     for _ in 0..ATTEMPTS {
         match locks.semaphore("api", LIMIT).ttl(TTL).blocking().acquire() {

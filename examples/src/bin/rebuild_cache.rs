@@ -73,7 +73,7 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
     append(floor, "read.log", &reader.reads.load(Ordering::Relaxed).to_string())
 }
 
-/// Changes the row repeatedly. Begins when all readers have held the lock at the same time.
+/// Changes the row repeatedly. Begins when, in every reader process, all tasks have held the lock at the same time.
 async fn write(floor: &Floor, locks: &Locks) -> Result<(), Failure> {
     wait_until("all readers hold the lock at once", || Ok(floor.lines("met.log")?.len() == READERS))?;
     for change in 1..=CHANGES {
@@ -94,7 +94,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Shows that readers share the lock: no task releases it before all tasks of the process hold it.
+    /// Shows that readers share the lock: no task releases its hold before all tasks of the process hold the lock.
     async fn meet(&self) -> Result<(), Failure> {
         let guard = self.locks.rw("page").read().ttl(TTL).acquire().await?;
         if self.inner.fetch_add(1, Ordering::Relaxed) + 1 == TASKS {
@@ -112,7 +112,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The content of the page, if it is not stale.
+    /// Reads the page. If the page is stale, rebuilds it and returns `None`.
     async fn read(&self) -> Result<Option<u64>, Failure> {
         let guard = self.locks.rw("page").read().ttl(TTL).acquire().await?;
         let (page, row) = (self.floor.number("page")?, self.floor.number("row")?);
@@ -130,7 +130,7 @@ impl Reader {
 
     async fn rebuild(&self) -> Result<(), Failure> {
         let guard = self.locks.rw("page").write().ttl(TTL).acquire().await?;
-        // This is the second look: another task may have rebuilt the page since the first one.
+        // This is the second look at the page: after the first look, another task may have rebuilt the page.
         let row = self.floor.number("row")?;
         if self.floor.number("page")? != row {
             tokio::time::sleep(QUERY).await;

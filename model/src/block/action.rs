@@ -7,7 +7,7 @@ use super::{
     world::{Key, OTHER_PROGRAM, PROCESSES, Stage, World},
 };
 
-/// I1, as far as the owners know.
+/// I1: no two holds are valid at once, as far as their owners know.
 pub(crate) const EXCLUSION: &str = "I1: no two holds are valid at once";
 /// I4.
 pub(crate) const TOKENS: &str = "I4: tokens grow in the order of the grants";
@@ -17,20 +17,20 @@ pub(crate) const NO_WAIT_IN_VAIN: &str = "I7: no process waits in vain";
 /// The event that every run without a broken property must see.
 pub(crate) const TAKES_TURNS: &str = "the name goes from one owner to another and on";
 
-/// One action. The field is the process.
+/// One action. Its field is the index of the process that acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The server creates the key of a process and reads the queue.
     CreateKey(usize),
-    /// A process receives the answer.
+    /// A process receives the server's answer to the creation of its key.
     ReadAnswer(usize),
-    /// A process receives the report of a deletion.
+    /// A process receives the report that the key that it watches was deleted.
     ReadReport(usize),
     /// A process hands its hold over to its next task.
     HandOver(usize),
     /// The server extends the lease of a process.
     Renew(usize),
-    /// A process releases.
+    /// A process releases its hold.
     Release(usize),
     /// A process learns that its key is gone.
     LearnLoss(usize),
@@ -38,7 +38,7 @@ pub(crate) enum Action {
     OtherCreates,
     /// The other program deletes its key.
     OtherDeletes,
-    /// Another hand deletes the key of a process.
+    /// Something other than the process, for instance an operator, deletes the key of the process.
     DeleteKey(usize),
     /// Time passes, and leases end.
     Tick,
@@ -51,7 +51,8 @@ pub(crate) struct Protocol {
 }
 
 impl Protocol {
-    /// The key of the process was the first one. The process holds, unless its lease has ended meanwhile.
+    /// Makes the process a holder, because its key was the first one in the queue. If its lease has ended meanwhile,
+    /// the process becomes idle instead.
     fn grant(&self, world: &mut World, process: usize, number: u8) {
         if world.now < world.processes[process].lease_end {
             world.hand_token(&self.rules, process, number, 0);
@@ -60,7 +61,8 @@ impl Protocol {
         }
     }
 
-    /// A process reads the queue: it holds, or it waits for the key ahead of its own.
+    /// Lets a process read the queue. The process becomes a holder, waits for the key ahead of its own, or becomes idle
+    /// because its key is gone.
     fn read_queue(&self, world: &mut World, process: usize, number: u8) {
         let owner = process as u8;
         if world.key_of(owner).is_none_or(|key| key.number != number) {
@@ -76,8 +78,9 @@ impl Protocol {
         }
     }
 
-    /// The process waits for this key, of which it knows since `read_at`. It keeps a watch that is on the key already;
-    /// otherwise it begins one now. If the key may have been deleted since, it reads the queue once more.
+    /// Makes the process wait for the key of `blocker`, which was in the queue at revision `read_at`. If the process
+    /// watches this key already, it keeps the watch; otherwise it begins a watch now. If the key may have been deleted
+    /// after `read_at`, the process reads the queue once more.
     fn wait_for(&self, world: &mut World, process: usize, number: u8, blocker: u8, read_at: u8) {
         let revision = world.revision;
         let it = &mut world.processes[process];

@@ -3,28 +3,31 @@
 //!
 //! # What is modelled
 //!
-//! * **The server**: the keys of the queue, each with the revision at which it was created. It deletes the keys of a
-//!   process whose lease ends, and reports a deletion to the processes that watch the key. Each process has one key,
-//!   which it uses again.
+//! * **The server**: the keys of the queue, each with the revision at which it was created. The server deletes the key
+//!   of a process whose lease ends, and reports a deletion to the processes that watch the key. Each process has one
+//!   key, which it uses again for its next claim.
 //! * **Two processes** with tasks that always want the name. A process creates its key and reads the queue in one step;
-//!   the answer arrives later. It waits for the key ahead of its own, holds, hands its hold over to the next task while
-//!   its lease is fresh and its block lasts, renews, and releases. Any step may take any time.
-//! * **The watch**: one for each process, kept on the last key that it waited for. Reports of deletions arrive later
-//!   than the deletion, in order.
-//! * **Another program**, which has a key in the queue too and knows nothing of blocks, and **another hand**, which
-//!   deletes a key under its holder.
+//!   the answer arrives later. The process waits for the key ahead of its own, holds, hands its hold over to the next
+//!   task as long as its lease and its block last, renews, and releases. Any step may take any time.
+//! * **The watch**: one for each process, kept on the last key that the process waited for. Reports of deletions arrive
+//!   later than the deletions, in the same order.
+//! * **Another program**, which has a key in the queue too and knows nothing of blocks, and **another hand** (for
+//!   instance an operator), which deletes the key of a process.
 //!
 //! # What must hold
 //!
-//! I1 and I4 of `docs/rules.md`, no token twice, at most one block of steps while another program waits, and no process
-//! waits in vain: a process whose key is the first one holds, or still has a report to receive. After another hand
-//! deleted a key, I1 and the order of tokens cannot hold; that no token is used twice must hold even then.
+//! I1 and I4 of `docs/rules.md` must hold. No token is used twice. While another program waits, a process uses at most
+//! one block of steps. No process waits in vain: a waiting process whose key is the first one still has a report to
+//! receive. After another hand deleted a key, I1 and the order of tokens cannot hold; that no token is used twice must
+//! hold even then.
 //!
-//! # Where it is simpler than the engines
+//! # Where the model is simpler than the engines
 //!
-//! * Waiting processes never ask again after a time, as the engines do: so a lost report shows.
+//! * In the engines, a waiting process asks again after a time. In the model it never does, so that a lost report
+//!   shows.
 //! * All clocks run at the same rate, and a lease is renewed in one step.
-//! * A block ends with its tokens; the limit of 50 ms is tested in core.
+//! * A process of the model hands its hold over until the tokens of the block are used up. Core also stops handing over
+//!   50 ms after the grant; the tests of core check that limit.
 
 mod action;
 mod runs;

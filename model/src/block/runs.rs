@@ -5,20 +5,20 @@ use super::{
     action::{EXCLUSION, NO_TOKEN_TWICE, NO_WAIT_IN_VAIN, ONE_BLOCK, Protocol, TAKES_TURNS, TOKENS},
 };
 
-/// What may happen, and how often.
+/// The rules of a run: how long things take, what may happen, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// The number of tokens of a block.
     pub(crate) block: u8,
     /// The length of a lease, in ticks.
     pub(crate) ttl: u8,
-    /// When the run ends.
+    /// The time, in ticks, after which no more time passes.
     pub(crate) horizon: u8,
     /// No key is created at this revision or later.
     pub(crate) max_revision: u8,
-    /// There is another program in the queue.
+    /// Whether another program has a key in the queue too.
     pub(crate) other_program: bool,
-    /// How often another hand deletes a key.
+    /// How often something other than the owner of a key may delete the key.
     pub(crate) deletions: u8,
     pub(crate) bug: Option<Bug>,
 }
@@ -26,19 +26,21 @@ pub(crate) struct Rules {
 /// A mistake in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// The token is the number of the claim plus the step.
+    /// The token is the number of the key plus the step. It should be the number times the length of a block, plus the
+    /// step.
     NumberAlone,
     /// A hold is handed over after its lease has ended.
     HandOverAfterLease,
     /// A hold is handed over beyond its block.
     EndlessBlock,
-    /// After a renewal the steps begin again.
+    /// After a renewal the steps of the block begin again at 0.
     StepsBeginAgain,
-    /// A claim that takes over a watch believes a report from before its read.
+    /// A claim that takes over a watch counts a report of an earlier deletion, from before it read the queue, as the
+    /// deletion that it waits for.
     EarlierReportCounts,
-    /// A claim that takes over a watch does not look for reports since its read.
+    /// A claim that takes over a watch does not look for reports that arrived after it read the queue.
     ReportBeforeTakeOverLost,
-    /// A claim that begins a watch does not look for changes since its read.
+    /// A claim that begins a watch does not look for changes that happened after it read the queue.
     ChangeBeforeWatchLost,
 }
 
@@ -54,7 +56,7 @@ pub struct Run {
     /// The subject of the run.
     pub name: &'static str,
     rules: Rules,
-    /// The properties that must be found broken. If there are none, all must hold in all worlds.
+    /// The properties that the search must find broken. If the list is empty, all properties must hold in all worlds.
     pub breaks: &'static [&'static str],
 }
 
@@ -64,7 +66,7 @@ const PLAIN: Rules =
 const AMONG_OTHERS: Rules = Rules { other_program: true, max_revision: 7, ..PLAIN };
 const LEASES: Rules = Rules { ttl: 2, horizon: 4, max_revision: 6, ..PLAIN };
 
-/// The runs in which everything holds: seconds each.
+/// The runs in which every property holds. Each run takes some seconds.
 pub const HOLDS: &[Run] = &[
     Run::new("plain", PLAIN),
     Run::new("among_others", AMONG_OTHERS),
@@ -74,7 +76,7 @@ pub const HOLDS: &[Run] = &[
     Run::new("deleted_by_another_hand", Rules { deletions: 1, ..AMONG_OTHERS }),
 ];
 
-/// The runs that must break a property: protocols with a mistake.
+/// The runs that must break a property, because their protocol has a mistake.
 pub const MISTAKES: &[Run] = &[
     Run::new("number_alone", Rules { bug: Some(Bug::NumberAlone), ..PLAIN }).breaks(&[TOKENS]),
     Run::new("hand_over_after_lease", Rules { bug: Some(Bug::HandOverAfterLease), ..LEASES })
@@ -100,14 +102,15 @@ impl Run {
         Self { breaks, ..self }
     }
 
-    /// Searches all worlds, nearest first. Stops when every property that is expected to break is broken; if none is
-    /// expected, it searches all worlds.
+    /// Searches the worlds; worlds that are fewer steps away come first. Stops when every property that is expected to
+    /// break is broken. If none is expected to break, stops at the first broken property, or when all worlds are
+    /// searched.
     #[must_use]
     pub fn search(&self) -> SearchResult {
         SearchResult::of(Protocol { rules: self.rules }, self.breaks, TAKES_TURNS)
     }
 
-    /// The differences from the expected result.
+    /// The differences between the result and the expected result. The list is empty if there are none.
     #[must_use]
     pub fn complaints(&self, result: &SearchResult) -> Vec<String> {
         result.complaints(self.breaks, TAKES_TURNS)

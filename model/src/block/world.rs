@@ -14,7 +14,8 @@ pub(crate) const OTHER_PROGRAM: u8 = PROCESSES as u8;
 /// A key of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// The process, or [`OTHER_PROGRAM`]. It is the path of the key, too: a process uses its key again.
+    /// The owner of the key: a process, or [`OTHER_PROGRAM`]. Each owner uses one key again and again, so the owner
+    /// also stands for the path of the key.
     pub(crate) owner: u8,
     /// The revision at which the key was created.
     pub(crate) number: u8,
@@ -24,18 +25,19 @@ pub(crate) struct Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
     Idle,
-    /// Its key was created, and the answer says which key is ahead of it, as of the creation.
+    /// The key of the process was created, and the answer is in flight. The answer says whose key was ahead of it at
+    /// the creation.
     Answered {
         number: u8,
         ahead: Option<u8>,
     },
-    /// It waits for the deletion of this owner's key; it has read the queue at revision `read_at`.
+    /// The process waits for the deletion of the key of `blocker`; it read the queue at revision `read_at`.
     Waiting {
         number: u8,
         blocker: u8,
         read_at: u8,
     },
-    /// It holds, and its newest guard has the token of this step.
+    /// The process holds, and its newest guard has the token of this step.
     Holding {
         number: u8,
         step: u8,
@@ -46,13 +48,13 @@ pub(crate) enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Process {
     pub(crate) stage: Stage,
-    /// The end of its lease on the server, which is the deadline of its hold, too.
+    /// The end of the lease of the process on the server. It is also the deadline of its hold.
     pub(crate) lease_end: u8,
     /// The owner of the key that its watch is on.
     pub(crate) watched: Option<u8>,
-    /// The newest deletion that its watch has reported.
+    /// The revision of the newest deletion that the watch of the process has reported.
     pub(crate) newest_report: u8,
-    /// The revisions of the deletions that were not reported yet.
+    /// The revisions of the deletions whose reports are in flight to the process.
     pub(crate) reports: SmallVec<[u8; 4]>,
 }
 
@@ -63,17 +65,17 @@ pub(crate) struct World {
     pub(crate) revision: u8,
     pub(crate) queue: SmallVec<[Key; 4]>,
     pub(crate) processes: [Process; PROCESSES],
-    /// How often another hand deleted a key.
+    /// How often something other than the owner of a key has deleted the key.
     pub(crate) deletions: u8,
     /// The newest token that a task got.
     pub(crate) newest_token: u8,
     /// All tokens that tasks got, as bits.
     pub(crate) tokens: u128,
-    /// A token was not larger than an earlier one.
+    /// Whether a token was not larger than an earlier token.
     pub(crate) went_back: bool,
-    /// A token was used twice.
+    /// Whether a token was used twice.
     pub(crate) repeated: bool,
-    /// How many tasks of the process that holds got the name while the other program waited.
+    /// How many tasks of the process that holds now got the name, one after the other, while the other program waited.
     pub(crate) passed_over: u8,
     /// How often the name went to another owner.
     pub(crate) turns: u8,
@@ -125,7 +127,8 @@ impl World {
         key
     }
 
-    /// Deletes a key and reports that to the processes that watch it.
+    /// Deletes the key of an owner, and sends a report to the processes that watch the key. Does nothing if there is no
+    /// key.
     pub(crate) fn delete_key(&mut self, owner: u8) {
         let before = self.queue.len();
         self.queue.retain(|key| key.owner != owner);
@@ -140,7 +143,7 @@ impl World {
         }
     }
 
-    /// Whether a process may rely on its hold.
+    /// Whether a process holds and can rely on its hold, because its lease has not ended.
     pub(crate) fn is_valid(&self, process: usize) -> bool {
         let Process { stage, lease_end, .. } = self.processes[process];
         matches!(stage, Stage::Holding { .. }) && self.now < lease_end
@@ -152,7 +155,7 @@ impl World {
         usize::from(other_program) + (0..PROCESSES).filter(|&process| self.is_valid(process)).count()
     }
 
-    /// A process waits although its key is the first one and it has no report to receive.
+    /// Whether a process waits although its key is the first one in the queue and no report is in flight to it.
     pub(crate) fn waits_in_vain(&self) -> bool {
         self.processes.iter().enumerate().any(|(owner, process)| {
             matches!(process.stage, Stage::Waiting { number, .. } if self.queue.first() == Some(&Key { owner: owner as u8, number }))
@@ -160,7 +163,7 @@ impl World {
         })
     }
 
-    /// A task of this process gets the token of this step.
+    /// Gives a task of this process the token of this step.
     pub(crate) fn hand_token(&mut self, rules: &Rules, process: usize, number: u8, step: u8) {
         self.processes[process].stage = Stage::Holding { number, step };
         let token = if rules.has(Bug::NumberAlone) { number + step } else { number * rules.block + step };

@@ -13,7 +13,7 @@ use super::{
 /// serves a request says whether the client receives the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// A client claims the name. It guesses this token; 0: it guesses none.
+    /// A client claims the name. The second field is the token that it guesses; 0: it guesses none.
     Claim(u8, Ticks),
     /// A node serves a lock request.
     Lock(u8, usize, bool),
@@ -31,7 +31,7 @@ pub(crate) enum Action {
     Extend(u8, usize, bool),
     /// A holder counts the answers to its renewal.
     Conclude(u8),
-    /// A lock ends on a node.
+    /// A lock ends on a node before its expiry.
     Lapse(usize),
     /// The clock of a node gains a tick.
     Drift(usize),

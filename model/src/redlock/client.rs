@@ -5,13 +5,13 @@ use super::rules::{NODES, Nodes, Ticks};
 /// The stage of a client's claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
-    /// It has not claimed yet.
+    /// The client has not claimed yet.
     Idle,
-    /// It sets the lock on the nodes, and then writes a token to them.
+    /// The client sets the lock on the nodes, and then writes a token to them.
     Claiming(Attempt),
-    /// Its claim was granted.
+    /// The claim of the client was granted.
     Holding(Hold),
-    /// Its claim is over.
+    /// The claim of the client is over.
     Done,
 }
 
@@ -24,13 +24,13 @@ pub(crate) struct Attempt {
     pub(crate) newest_before: Ticks,
     /// The nodes on which the claim has the lock.
     pub(crate) votes: Nodes,
-    /// For each of these nodes: by how much its clock was ahead of the clients' clock when it set the lock.
+    /// For each node of `votes`: by how much its clock was ahead of the clients' clock when the node set the lock.
     pub(crate) clock_lead: [Ticks; NODES],
     /// The largest token in the answers of the nodes.
     pub(crate) largest_token_seen: Ticks,
-    /// The token that the claim writes. 0: it has none yet.
+    /// The token that the claim writes. 0: the claim has no token yet.
     pub(crate) token: Ticks,
-    /// The nodes that have written this token.
+    /// The nodes that have written `token`.
     pub(crate) written: Nodes,
 }
 
@@ -60,11 +60,11 @@ pub(crate) struct Client {
     pub(crate) stage: Stage,
     /// The nodes to which a lock request is in flight.
     pub(crate) locks: Nodes,
-    /// The guessed token in these lock requests. 0: there is none.
+    /// The guessed token in the lock requests. 0: there is none.
     pub(crate) guess: Ticks,
     /// The nodes to which a token write is in flight.
     pub(crate) writes: Nodes,
-    /// The token in these token writes.
+    /// The token in the token writes that are in flight.
     pub(crate) token: Ticks,
     /// The nodes to which a renewal is in flight.
     pub(crate) renewals: Nodes,
@@ -75,7 +75,7 @@ impl Client {
         Self { stage: Stage::Idle, locks: 0, guess: 0, writes: 0, token: 0, renewals: 0 }
     }
 
-    /// Whether the client holds the name and may rely on its hold at `now`.
+    /// Whether the client holds the name and can rely on its hold at `now`.
     pub(crate) fn is_valid(&self, now: Ticks) -> bool {
         matches!(&self.stage, Stage::Holding(hold) if now < hold.valid_until)
     }

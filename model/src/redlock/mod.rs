@@ -16,10 +16,10 @@
 //! I1 and I4 of `docs/rules.md`. Some runs have more faults than Redlock can survive (the clocks of a majority step).
 //! These runs must break I1. That shows that the model has the faults that the documentation calls too many.
 //!
-//! # Where it is simpler than the engine
+//! # Where the model is simpler than the engine
 //!
 //! * Other programs are not modelled. They have no quarantine and compare no clocks.
-//! * Clients know the exact differences between the clocks of nodes. The engine knows intervals that contain them.
+//! * Clients know the exact differences between the clocks of nodes. The engine knows intervals that contain these.
 //! * Tokens have the unit of the clocks: one token for each tick and grant.
 
 mod action;

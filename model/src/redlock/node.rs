@@ -5,7 +5,7 @@ use super::rules::{Bug, Rules, Ticks};
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Node {
-    /// What its clock shows.
+    /// The time that the node's clock shows.
     pub(crate) clock: Ticks,
     /// The owner of the lock on this node, and the time by the node's clock at which the lock expires.
     pub(crate) lock: Option<(u8, Ticks)>,
@@ -29,7 +29,7 @@ impl Node {
         self.lock.take_if(|(_, expiry)| *expiry <= self.clock);
     }
 
-    /// Restarts the node, without its data if it `forgets`.
+    /// Restarts the node. If `forgets` is true, the node loses its data; otherwise it keeps them.
     pub(crate) fn restart(&mut self, forgets: bool, rules: &Rules) {
         if forgets {
             (self.lock, self.token) = (None, 0);
@@ -52,7 +52,8 @@ impl Node {
         true
     }
 
-    /// Writes a token, if it is larger than the stored one and the client has the lock. Returns whether it was written.
+    /// Writes a token if it is larger than the stored token and the client has the lock. Otherwise writes nothing.
+    /// Returns whether the token was written.
     pub(crate) fn write(&mut self, id: u8, token: Ticks, rules: &Rules) -> bool {
         if !self.is_locked_by(id) {
             return false;
@@ -72,7 +73,7 @@ impl Node {
         larger
     }
 
-    /// Extends the lock of a client, if the client has it. Returns whether it was extended.
+    /// Extends the lock of a client, if the client has the lock. Returns whether the lock was extended.
     pub(crate) fn renew(&mut self, id: u8, rules: &Rules) -> bool {
         let is_ours = self.is_locked_by(id);
         if is_ours {
@@ -81,7 +82,7 @@ impl Node {
         is_ours
     }
 
-    /// Sets the lock for a client, if no client has it. The node need not have a vote.
+    /// Sets the lock for a client if no client has it, even if the node has no vote.
     pub(crate) fn repair(&mut self, id: u8, rules: &Rules) {
         if self.lock.is_none() {
             self.lock = Some((id, rules.expiry(self.clock)));

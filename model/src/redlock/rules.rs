@@ -33,7 +33,7 @@ pub(crate) struct Rules {
     pub(crate) max_clock_difference: Ticks,
     /// For how long a node has no vote after it started.
     pub(crate) quarantine: Ticks,
-    /// How long the world is simulated.
+    /// The time on the clients' clock at which the world ends.
     pub(crate) horizon: Ticks,
     /// The number of clients that renew their holds and set missing locks again.
     pub(crate) renews: u8,
@@ -47,7 +47,7 @@ pub(crate) struct Rules {
     pub(crate) max_token: Ticks,
     /// Whether claims guess a token and write it together with the lock.
     pub(crate) guesses: bool,
-    /// By how many ticks a clock may step.
+    /// The numbers of ticks by which a clock may step. A negative number sets the clock back.
     pub(crate) steps: &'static [Ticks],
     /// The faults that may happen.
     pub(crate) faults: Faults,

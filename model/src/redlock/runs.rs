@@ -39,8 +39,8 @@ const PLAIN: Rules = Rules {
 
 const LATE: Rules = Rules { late: true, ..PLAIN };
 const LOST: Rules = Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..PLAIN };
-/// Each clock may gain a tick. The margin is one tick, and the clocks of nodes agree if they differ by at most one
-/// tick.
+/// The clocks of nodes may gain two ticks in total. The margin is one tick, and the clocks of nodes agree if they
+/// differ by at most one tick.
 const DRIFTING: Rules = Rules {
     ttl: 2,
     margin: 1,
@@ -53,7 +53,7 @@ const FORGETS: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, horiz
 /// One clock steps forward by more than the clocks of nodes may differ, or is set back.
 const STEPS: Rules =
     Rules { ttl: 2, horizon: 4, steps: &[1, 3, -2], faults: Faults { steps: 1, ..NO_FAULTS }, ..PLAIN };
-/// One node loses its data, and the clock of one node steps. This may be the same node.
+/// One node loses its data, and the clock of one node steps. Both may happen to the same node.
 const FORGETS_AND_STEPS: Rules =
     Rules { steps: &[3], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, ..FORGETS };
 const RENEWED: Rules = Rules { renews: 2, ttl: 2, horizon: 4, ..PLAIN };
@@ -62,12 +62,13 @@ const REPAIRED: Rules =
 
 /// Each client may lose its lock on each node: six lapses for two clients and three nodes.
 const ALL_LAPSE: Faults = Faults { lapses: 6, ..NO_FAULTS };
-/// For tokens: no time passes in these runs.
+/// Rules of runs that check tokens. No time passes in these runs.
 const TOKENS_ONLY: Rules = Rules { tokens: true, max_token: 2, horizon: 1, faults: ALL_LAPSE, ..PLAIN };
-/// For tokens: in these runs nodes lose their data and later get their votes back.
+/// Rules of runs that check tokens. In these runs a node may lose its data, and later gets its vote back.
 const TOKENS_FORGOTTEN: Rules =
     Rules { faults: Faults { forgets: 1, lapses: 1, ..NO_FAULTS }, max_token: 3, horizon: 3, ..TOKENS_ONLY };
-/// In addition, the clock of one node steps forward, which ends the quarantine of the node.
+/// Like [`TOKENS_FORGOTTEN`]. In addition, the clock of one node may step forward, which ends the quarantine of the
+/// node.
 const TOKENS_FORGOTTEN_AND_STEPS: Rules = Rules {
     steps: &[3],
     max_token: 5,
@@ -128,14 +129,15 @@ impl Run {
         Self { breaks, ..self }
     }
 
-    /// Searches all worlds, nearest first. Stops when every property that is expected to break is broken; if none is
-    /// expected, it searches all worlds.
+    /// Searches the worlds; worlds that are fewer steps away come first. Stops when every property that is expected to
+    /// break is broken. If none is expected to break, stops at the first broken property, or when all worlds are
+    /// searched.
     #[must_use]
     pub fn search(&self) -> SearchResult {
         SearchResult::of(Protocol { rules: self.rules }, self.breaks, GRANTED_AGAIN)
     }
 
-    /// The differences from the expected result.
+    /// The differences between the result and the expected result. The list is empty if there are none.
     #[must_use]
     pub fn complaints(&self, result: &SearchResult) -> Vec<String> {
         result.complaints(self.breaks, GRANTED_AGAIN)

@@ -14,7 +14,7 @@ const BEGIN: Ticks = 1;
 /// One world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
-    /// What the clients' clock shows. This clock is right.
+    /// The time that the clients' clock shows. This clock is right.
     pub(crate) now: Ticks,
     pub(crate) nodes: [Node; NODES],
     pub(crate) clients: [Client; MAX_CLIENTS],
@@ -67,7 +67,7 @@ impl World {
             attempt.votes |= 1 << index;
             attempt.clock_lead[index] = node.clock - self.now;
             attempt.largest_token_seen = attempt.largest_token_seen.max(if written { guess } else { before });
-            // The guessed token may be smaller than the clock of the node that wrote it. Then it does not count.
+            // If the guessed token is smaller than the clock of the node that wrote it, the write does not count.
             let behind = node.clock > guess && !rules.has(Bug::NoClockInToken);
             if written && !behind && attempt.token == guess {
                 attempt.written |= 1 << index;
@@ -90,7 +90,7 @@ impl World {
         (rules.is_enough(agreed) && !rules.is_enough(attempt.written) && next > attempt.token).then_some(next)
     }
 
-    /// The largest subset of these nodes whose clocks agree, according to the rules.
+    /// The largest subset of these nodes whose clocks differ by no more than the rules allow.
     fn agreed(attempt: &Attempt, nodes: Nodes, rules: &Rules) -> Nodes {
         if rules.has(Bug::NoAgreement) { nodes } else { attempt.agreed(nodes, rules.max_clock_difference) }
     }
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// Whether the answers that the client has received make it a holder now.
+    /// Whether the client can become a holder now, by the answers that it has received so far.
     pub(crate) fn may_become_holder(&self, id: u8, rules: &Rules) -> bool {
         let Stage::Claiming(attempt) = &self.clients[usize::from(id)].stage else { return false };
         let agreed = Self::agreed(
@@ -148,8 +148,8 @@ impl World {
         client.stage = Stage::Holding(Hold { valid_until: sent + rules.validity(), renewal: None });
     }
 
-    /// Ends a client. If `releases`, its locks are deleted now; otherwise it dies. A release that arrives late is not
-    /// modelled, because it would have the same effect as the end of the lease.
+    /// Ends a client. If `releases`, its locks are deleted now; otherwise they stay until their leases end. A release
+    /// that arrives late is not modelled, because it would have the same effect as the end of the lease.
     pub(crate) fn leave(&mut self, id: u8, releases: bool, rules: &Rules) {
         let client = &mut self.clients[usize::from(id)];
         let (stage, renewals) = (Stage::Done, 0);
@@ -184,8 +184,8 @@ impl World {
         }
     }
 
-    /// Counts the answers to a renewal. If a majority has renewed, extends the validity of the hold and sets missing
-    /// locks again.
+    /// Ends a renewal by counting its answers. If a majority has renewed, extends the validity of the hold and sets
+    /// missing locks again; otherwise the hold stays as it is.
     pub(crate) fn conclude(&mut self, id: u8, rules: &Rules) {
         let client = &mut self.clients[usize::from(id)];
         let Stage::Holding(hold) = &mut client.stage else { return };

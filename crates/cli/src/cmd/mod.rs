@@ -13,7 +13,7 @@ use leasehold::{Connect, Locks};
 
 use crate::exit::{self, Failure};
 
-/// Connects for a command that only reads.
+/// Connects for a command that acquires no lock.
 fn connect(url: &str) -> Result<Locks, Failure> {
     crate::log::start(0);
     // A fixed owner avoids the lookup of user and host name, which may ask a server.

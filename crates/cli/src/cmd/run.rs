@@ -21,14 +21,14 @@ use crate::{
     supervise::{End, Supervisor},
 };
 
-/// How long the end of a run waits for the engine's answer to the release. Without an answer, the lock is free when its
-/// lease has ended.
+/// How long a run waits at its end for the engine's answer to the release. Without an answer, the lock is free when its
+/// lease has ended, at the latest.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
-/// The shortest ttl for which the keeper is deferred. With a shorter ttl the keeper would have to check the lock file
-/// sooner.
+/// The shortest ttl for which the keeper's thread starts only some time after CMD. With a shorter ttl the keeper would
+/// have to check the lock file before that time.
 const MIN_TTL_TO_DEFER_KEEPER: Duration = Duration::from_secs(2);
-/// For an engine whose holds end with the process: how long the end of a run waits until the engine has confirmed that
-/// it still holds. Such an engine answers without a server.
+/// How long a run waits at its end until the engine has confirmed that the run still holds the lock. Only an engine
+/// whose holds end with the process is asked. The limit is short, because such an engine answers without a server.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(1);
 
 /// Runs CMD under the lock. Returns the exit code.
@@ -103,9 +103,9 @@ fn run_as_guardian(plan: &Run, front_link: &FrontLink, event_loop: &EventLoop) -
     }
 }
 
-/// A keeper whose thread is not started at once, for the file engine; `None` for other engines. A hold of that engine
-/// needs no keeper in its first moments. Many a CMD ends
-/// in this time, so no thread has to be started for it.
+/// A keeper whose thread is not started at once, for the file engine. `None` for other engines, with `--max-hold`, and
+/// with a short ttl. Otherwise a hold of the file engine needs no keeper in its first moments. Many a CMD ends within
+/// these moments, and no thread is started for it.
 fn deferred_keeper(plan: &Run) -> Option<Keeper> {
     let is_soon_due = plan.max_hold.is_some() || plan.ttl < MIN_TTL_TO_DEFER_KEEPER;
     (engines::name_of(&plan.url) == "file" && !is_soon_due).then(Keeper::deferred)
@@ -171,14 +171,14 @@ fn release(
 
 /// The result of holding the name in this process until `--at-least` has passed.
 enum MinHold {
-    /// The result of the release after the whole time. `None`: no answer came in time.
+    /// The result of the release, after `--at-least` had passed. `None`: no answer came in time.
     Released(Option<Result<(), Error>>),
-    /// A signal came before the whole time had passed.
+    /// This signal came before `--at-least` had passed.
     Interrupted(Signal),
 }
 
-/// Holds the name in this process until `at_least` has passed since the grant. This is for engines that cannot hold a
-/// name after its process has ended.
+/// Holds the name in this process until `at_least` has passed after the grant. This is for engines whose holds end when
+/// the process that holds the name ends.
 fn hold_for_at_least(
     locks: &Locks,
     guard: Guard,
@@ -212,7 +212,8 @@ pub(crate) fn wait_interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Fai
     Failure::new(code, format!("{lock}: not acquired: {} ended the wait", signal.as_str()))
 }
 
-/// The failure if the lock was lost while CMD ran. It includes the error of the last renewal.
+/// The failure if the lock was lost while CMD ran. Its message includes the error of the last renewal, if the lease
+/// lapsed.
 fn lock_lost(plan: &Run, locks: &Locks, loss: Loss, renewal_error: Option<String>, code: u8) -> Failure {
     let (lock, program) = (lock_label(plan, locks), plan.program.display());
     let why = match (loss, renewal_error) {

@@ -29,8 +29,8 @@ pub(crate) struct ShownName<'a> {
 pub(crate) struct GuaranteeResult(pub(crate) Result<Guarantee, String>);
 
 impl GuaranteeResult {
-    /// Asks the engine. A user who may read locks may lack the permission to read the server's settings. Then
-    /// everything else is still shown.
+    /// Asks the engine for its guarantee. A user who is allowed to read locks can lack the permission to read the
+    /// server's settings. Then everything except the guarantee is still shown.
     pub(crate) fn of(locks: &Locks) -> Self {
         Self(locks.guarantee_blocking().map_err(|error| error.to_string()))
     }
@@ -45,7 +45,7 @@ impl GuaranteeResult {
         self.0.as_ref().ok().map(|guarantee| guarantee.findings.as_slice())
     }
 
-    /// Prints on stderr why the level is not known. The JSON output has no field for that.
+    /// If the guarantee is not known, prints the reason on stderr, because the JSON output has no field for it.
     pub(crate) fn print_why_unknown(&self) {
         if let Err(why) = &self.0 {
             text::print_message(&format!("the guarantee is not known: {why}"));
