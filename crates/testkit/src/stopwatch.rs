@@ -2,9 +2,10 @@
 //! wall clock.
 //!
 //! A test that judges by the wall clock fails when other programs take the processors or the disk. A [`Stopwatch`]
-//! measures against the yardstick, a thread of the same process. In each round, the thread sleeps and, in some rounds,
-//! writes to the disk. It counts one beat of 20 ms for each round, however long the round took. While more threads want
-//! to run than there are processors, a beat counts less: only the share of a processor that each thread gets.
+//! measures against the yardstick, a thread of the same process. In each round, this thread sleeps and, in some rounds,
+//! writes to the disk. The thread counts one beat of 20 ms for each round, however long the round took. While more
+//! threads want to run than there are processors, a beat counts less: only the share of a processor that each thread
+//! gets.
 
 use std::{
     fs,
@@ -31,7 +32,7 @@ static GIVEN: AtomicU64 = AtomicU64::new(0);
 pub struct Stopwatch {
     /// When the stopwatch was started.
     wall: Instant,
-    /// [`GIVEN`] at that time.
+    /// The value of [`GIVEN`] when the stopwatch was started.
     given: u64,
 }
 

@@ -44,9 +44,9 @@ pub(super) struct HistoryIndex<'h> {
 /// The state of a lock as an administrator's connection read it.
 pub(super) struct ServerView<'h> {
     pub(super) lock: &'h str,
-    /// Before the request was sent.
+    /// A time before the request for the state was sent.
     pub(super) at: u64,
-    /// After the answer arrived.
+    /// A time after the answer arrived.
     pub(super) until: u64,
     pub(super) holders: &'h [Held],
     pub(super) waiters: &'h [AttemptId],
@@ -112,7 +112,8 @@ impl<'h> HistoryIndex<'h> {
         self.locks.values().map(|attempts| attempts.iter().map(|&number| &self.attempts[number]).collect())
     }
 
-    /// If the process was stopped at `t` or within `slack` after `t`: the time at which it ran again. Otherwise: `t`.
+    /// If the process was stopped at `t`, or within `slack` after `t`: the time at which it ran again. Another stop
+    /// within `slack` after that time counts too. Otherwise: `t`.
     pub(super) fn resumed_at(&self, proc: u32, mut t: u64, slack: u64) -> u64 {
         for &(from, until) in self.stops_since(proc, t) {
             if from > t.saturating_add(slack) {
@@ -123,12 +124,12 @@ impl<'h> HistoryIndex<'h> {
         t
     }
 
-    /// The stops of the process between two times.
+    /// The stops of the process that overlap the range between two times, cut to this range.
     pub(super) fn stopped(&self, proc: u32, from: u64, until: u64) -> impl Iterator<Item = (u64, u64)> {
         within(self.stops_since(proc, from), from, until)
     }
 
-    /// The stops of a process that ended after `t`.
+    /// Of the stops of a process, those whose end is after `t`.
     fn stops_since(&self, proc: u32, t: u64) -> &[(u64, u64)] {
         let stops = self.stops.get(&proc).map_or(&[][..], Vec::as_slice);
         &stops[stops.partition_point(|stop| stop.1 <= t)..]

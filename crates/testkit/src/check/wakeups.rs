@@ -76,12 +76,12 @@ struct LockState {
     /// How many spans of the kinds [`Span::Storm`] and [`Span::Cut`] have begun and not ended.
     storms: usize,
     cuts: usize,
-    /// The present time in which the lock would admit all waiters. `None`: it would not.
+    /// The current period in which the lock would admit all waiters. `None`: at present the lock would not admit them.
     free: Option<FreeTime>,
     /// When the newest hold of any mode began, and when the newest exclusive hold began.
     last_begins: (u64, u64),
-    /// The newest hold that was reported lost may have lasted until the end of its lease. This is the time by which the
-    /// waiters have noticed its end.
+    /// The time by which the waiters have noticed the end of the newest hold that was reported lost. On the server,
+    /// such a hold may have lasted until the end of its lease.
     noticed_by: u64,
 }
 
@@ -89,9 +89,9 @@ struct LockState {
 #[derive(Clone, Copy)]
 struct FreeTime {
     since: u64,
-    /// The attempt whose end made the lock free.
+    /// The attempt whose hold ended and made the lock free.
     after: Option<usize>,
-    /// No notification was sent: the waiters have to find out by polling.
+    /// Whether no notification of the free lock was sent, so that the waiters have to find out by polling.
     without_notification: bool,
 }
 
@@ -196,15 +196,16 @@ impl Sweep<'_, '_, '_> {
             } else {
                 self.state.last_begins.1
             };
-            // If a hold that conflicts with the lost hold has begun since the loss, the lost hold ended before the time
-            // that the checker assumes.
+            // The checker assumes that the lost hold ended at `mark.at`. If a hold that conflicts with the lost hold
+            // has begun since the loss was reported, the lost hold ended earlier.
             if after <= lost {
                 self.state.noticed_by = mark.at.saturating_add(nanos(self.index.terms.lapse));
             }
         }
     }
 
-    /// Checks how long an attempt has waited for a free lock, up to `at`.
+    /// Checks how long an attempt has waited while the lock was free, up to `at`. If `leaves` is true, the attempt
+    /// stops waiting at `at`, and the length of its wait is recorded.
     fn check_wait(&mut self, attempt: usize, at: u64, leaves: bool) {
         let Some(free) = self.state.free else { return };
         let waiter = self.attempts[attempt];
@@ -284,8 +285,8 @@ fn held_span(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> Option<(
         }
         (None, Some((_, Failure::Taken))) if attempt.is_try() => None,
         (None, failure) => {
-            // An attempt without a grant that still waits holds nothing; if the server granted it the lock, it is the
-            // waiter that was not woken.
+            // An attempt without a grant that still waits counts as a waiter and not as a holder. If the server has
+            // granted it the lock, it is a waiter that was not woken.
             let waited = failure.map(|(at, _)| at).or(attempt.killed_at)?;
             let from = if attempt.is_try() { attempt.invoked } else { waited };
             Some((from, until.max(from), attempt.killed_at.is_none()))

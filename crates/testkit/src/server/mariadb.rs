@@ -19,13 +19,13 @@ use super::{
 };
 
 const DATABASE: &str = "locks";
-/// The smallest possible log, because the data directory is copied. Newer versions of MySQL do not have this option,
-/// and `loose` makes them ignore it.
+/// The smallest possible log, so that copies of the data directory are small. Newer versions of MySQL do not have this
+/// option, and `loose` makes them ignore it.
 const LOG_SIZE: &str = "--loose-innodb-log-file-size=4M";
 
 /// The interval between two attempts to connect to a server that has no free connection.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-/// The time limit of these attempts.
+/// The time limit of the attempts to connect to a server that has no free connection.
 const RETRY_LIMIT: Duration = Duration::from_secs(90);
 
 /// A private MariaDB server with one database, `locks`, whose superuser `root` needs no password.
@@ -159,7 +159,7 @@ impl MariadbServer {
             format!("--socket={}", directory.join("socket").display()),
             format!("--pid-file={}", directory.join("pid").display()),
             // At its start, a server deletes all temporary tables in its temporary directory, including those of other
-            // servers.
+            // servers. So each server gets a temporary directory of its own.
             format!("--tmpdir={}", directory.display()),
             format!("--port={}", self.port),
             "--bind-address=127.0.0.1".to_owned(),

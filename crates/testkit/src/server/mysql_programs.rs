@@ -23,7 +23,8 @@ pub enum Brand {
 }
 
 impl Brand {
-    /// The brand that tests start: the one that is installed in the system in `LEASEHOLD_TEST_SYSTEM`, or MariaDB.
+    /// The brand that tests start: the one in the system that `LEASEHOLD_TEST_SYSTEM` names, otherwise MariaDB of this
+    /// system.
     #[must_use]
     pub fn found() -> Self {
         Program::find().brand
@@ -40,7 +41,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// The server of the other system, or MariaDB of this system.
+    /// The server of the other system. If there is no other system, or it has no such server: MariaDB of this system.
     pub(super) fn find() -> Self {
         let other = |brand, name| Some(Self::of(brand, system::program(name)?.into(), system::file("usr")));
         other(Brand::Mariadb, "mariadbd")
@@ -67,8 +68,8 @@ impl Program {
             all.push(format!("--basedir={}", base.display()));
         }
         if self.brand == Brand::Mysql {
-            // The first option turns off a second protocol, which has its own port. The other one makes the server use
-            // no directory that only the package creates.
+            // The first option turns off a second protocol, which has its own port. The second option makes the server
+            // use no directory that only an installation of the package creates.
             all.extend(["--mysqlx=OFF", "--secure-file-priv="].map(str::to_owned));
         }
         all

@@ -220,8 +220,8 @@ impl PostgresServer {
             assert!(Instant::now() < limit, "processes of a killed server are there after {END_LIMIT:?}");
             sleep(Duration::from_millis(2));
         }
-        // A new server would trust the pid file, so the file is removed. Before that, its segment of shared memory is
-        // removed, because the file may be the only record of it.
+        // A new server would trust the pid file, so the file is removed. Before that, the segment of shared memory that
+        // the file names is removed, because the file may be the only record of this segment.
         let segment = self.pid_file_line(6).and_then(|line| Some(line.split_whitespace().nth(1)?.to_owned()));
         if let Some(segment) = segment {
             let removed = Command::new("ipcrm").args(["-m", &segment]).status();

@@ -54,7 +54,7 @@ impl RedisServer {
         Self::start_with_tls("ca")
     }
 
-    /// Starts a server with the authority and the certificate of this one.
+    /// Starts another server with the authority and the certificate of this server.
     ///
     /// # Panics
     /// If the server cannot be started.

@@ -159,7 +159,8 @@ impl RedisSentinels {
         poll_until("nodes and Sentinels that agree", || self.is_stable().then_some(()));
     }
 
-    /// The node that a Sentinel names as the master, also if the Sentinel is cut off. `None`: it names none.
+    /// The node that a Sentinel names as the master, even if the Sentinel is cut off. `None`: the Sentinel names no
+    /// node.
     #[must_use]
     pub fn master_named_by(&self, sentinel: usize) -> Option<usize> {
         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];

@@ -92,7 +92,7 @@ impl<N: DataDirectory> Standalone<N> {
     }
 
     /// Kills the server and restores the [saved](Self::save) data, like an operator who restores an old backup. After a
-    /// [`restart`](Self::restart), the server's revisions or transaction numbers are smaller than before.
+    /// [`restart`](Self::restart), the server's revisions or transaction numbers are smaller than before the kill.
     ///
     /// # Panics
     /// If nothing was saved.

@@ -159,7 +159,7 @@ async fn a_cancelled_waiter_hands_over_its_grant(fixture: &Fixture<'_>) -> Outco
     let (leaving, staying) = (fixture.claim(&name, Mode::Exclusive), fixture.claim(&name, Mode::Exclusive));
     client_a.claim_blocked(&leaving).await?;
     client_b.claim_blocked(&staying).await?;
-    // When the waiter gives up, its grant or its wake-up is in flight, so the waiter does not know whether it is
+    // When the waiter gives up, its grant or its wake-up is in flight, so the waiter does not know whether it has been
     // granted.
     client_a.release_hold(&holder, &grant).await?;
     expect_match!(

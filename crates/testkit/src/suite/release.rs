@@ -28,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
     case!(an_unused_hold_does_not_hide_the_end_before_it),
 ];
 
-/// R9 requires tombstones only if a request can arrive after a later one.
+/// The reason to skip cases about tombstones: R9 requires them only if a request can arrive after a later one.
 fn cannot_be_late(profile: &Profile) -> Option<&'static str> {
     let applied_at_once = profile.inline && profile.life == Life::Process;
     applied_at_once.then_some("no request can arrive late: verbs are applied when they are called")

@@ -75,7 +75,7 @@ impl Plan {
         self.rng = None;
     }
 
-    /// The fault of the next call of `verb`.
+    /// The fault of the next call of `verb`. `None`: the call passes.
     pub(super) fn draw(&mut self, verb: Verb) -> Option<Fault> {
         self.calls += 1;
         let scripted = self.script.get_mut(verb).pop_front();
