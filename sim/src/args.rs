@@ -24,7 +24,7 @@ pub(crate) struct Args {
     pub(crate) replay: Option<u64>,
     /// The number of acquisitions in each plan.
     ops: usize,
-    /// The mistake in the model.
+    /// The deliberate mistake in the model. `None`: there is no mistake.
     bug: Option<Bug>,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct ClientClock {
     group: Group,
     /// The reading of this clock when the world's clock reads zero.
     boot: Duration,
-    /// How many millionths of a second it advances in a second of the world.
+    /// How many millionths of a second this clock advances in a second of the world.
     rate: u128,
 }
 
@@ -51,7 +51,7 @@ impl ClientClock {
         }
     }
 
-    /// The reading at this moment of the world.
+    /// The reading of this clock at the present time of the world.
     fn read(&self) -> Instant {
         let world = self.scheduler().now().as_nanos();
         let own_time = u64::try_from(u128::from(world) * self.rate / MILLION).unwrap_or(u64::MAX);

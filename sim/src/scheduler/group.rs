@@ -25,9 +25,9 @@ impl Group {
 /// The state of a group.
 #[derive(Debug, Default)]
 pub(super) struct GroupState {
-    /// Whether it is stopped.
+    /// Whether the group is stopped: its tasks do not run until [`Scheduler::cont`].
     stopped: bool,
-    /// Whether it was killed.
+    /// Whether the group was killed.
     dead: bool,
     /// The tasks of the group that became ready while it was stopped.
     pub(super) parked: Vec<TaskId>,
@@ -37,10 +37,10 @@ pub(super) struct GroupState {
     pub(super) tasks: usize,
 }
 
-/// The parts of a group's state that are read at every step. See [`Scheduler`].
+/// The parts of a group's state that are read at every step, and are therefore not behind the lock. See [`Scheduler`].
 #[derive(Debug, Default)]
 pub(super) struct HotState {
-    /// Whether it was killed.
+    /// Whether the group was killed.
     dead: AtomicBool,
     /// The total time for which the group was suspended, in nanoseconds. Its sleeps last longer by that time.
     suspended: AtomicU64,
@@ -58,9 +58,9 @@ impl GroupState {
 /// Whether the sleeps of a group go on while it is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleeps {
-    /// As for a process that got SIGSTOP.
+    /// The sleeps go on, as for a process that got SIGSTOP.
     GoOn,
-    /// As when the whole machine is suspended.
+    /// The sleeps do not go on, as when the whole machine is suspended.
     Suspend,
 }
 
@@ -79,8 +79,8 @@ impl Scheduler {
         (1..self.hot_states.len()).map(Group)
     }
 
-    /// Stops a group, which the caller lets run again by [`cont`](Self::cont) after `length`. Returns `false` if the
-    /// group is not running now.
+    /// Stops a group. The caller must let the group run again after `length`, by [`cont`](Self::cont). Returns `false`
+    /// and does nothing if the group is stopped or dead already.
     pub(crate) fn stop(&self, group: Group, length: Duration, sleeps: Sleeps) -> bool {
         let mut inner = self.lock();
         let state = &mut inner.groups[group.0];
@@ -133,7 +133,7 @@ impl Scheduler {
     }
 
     /// Counts a reading of the clock of a group. If the group has to stop at this reading, returns for how long, and
-    /// whether before or after the reading.
+    /// whether before or after the reading; otherwise returns `None`.
     pub(crate) fn read(&self, group: Group) -> Option<(Duration, Moment)> {
         if !self.hot_states[group.0].may_stop.load(Ordering::Relaxed) {
             return None;
