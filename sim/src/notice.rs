@@ -28,7 +28,7 @@ pub(crate) fn complaints(history: &History, doubts: Vec<Doubt>) -> Vec<Complaint
     history.events().iter().filter_map(|event| notice.read(event)).collect()
 }
 
-/// The state of the check, event by event.
+/// The state of the check after the events that were read so far.
 #[derive(Default)]
 struct Notice<'h> {
     doubts: Vec<Doubt>,

@@ -85,7 +85,8 @@ pub(crate) struct Promise {
     /// No clock runs ahead, and none seems to run ahead because answers overtook each other. So there is no reason to
     /// doubt a hold that is not lost.
     pub(crate) no_doubt: bool,
-    /// Whether the plan has no faults. Then no waiter is overtaken, and no claim waits while the lock is free.
+    /// Whether the plan has no faults and all clients start at the begin of the run. If so, no waiter is overtaken, and no claim waits
+    /// while the lock is free.
     pub(crate) calm: bool,
 }
 
@@ -102,13 +103,13 @@ impl Plan {
         self.acquisitions().count()
     }
 
-    /// The longest lease.
+    /// The longest lease that an acquisition asks for.
     #[must_use]
     pub(crate) fn longest_lease(&self) -> Duration {
         self.acquisitions().map(|op| op.ttl).max().unwrap_or_default()
     }
 
-    /// The shortest lease.
+    /// The shortest lease that an acquisition asks for.
     #[must_use]
     pub(crate) fn shortest_lease(&self) -> Duration {
         self.acquisitions().map(|op| op.ttl).min().unwrap_or_default()

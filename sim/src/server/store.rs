@@ -264,8 +264,8 @@ pub(crate) fn micros(now: Instant) -> u64 {
     now.as_nanos() / 1000
 }
 
-/// Creates growing tokens. If the counter may be lost, as on Redis, a token is at least the time of the clock.
-/// Otherwise it is one more than the newest token.
+/// Creates a token that is larger than all earlier ones. If the protocol is like that of Redis, whose counter may be
+/// lost, the token is at least the time of the clock. Otherwise it is one more than the newest token.
 fn mint(protocol: Protocol, newest: &mut u64, now: Instant, tokens: u32) -> Token {
     let floor = if protocol == Protocol::Push { micros(now) } else { 0 };
     let first = floor.max(*newest + 1);

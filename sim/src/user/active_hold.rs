@@ -140,8 +140,8 @@ impl<'a> ActiveHold<'a> {
 }
 
 impl Attempt<'_> {
-    /// F02: complains about a grant that had lapsed before the user got it. A user may get such a grant only if its
-    /// process was stopped.
+    /// Complains about a grant that had lapsed before the user got it (F02 of `docs/proof.md`). A user is allowed to
+    /// get such a grant only if its process was stopped.
     fn check_alive(&self, deadline: Instant, asked: Option<Instant>) {
         let Self { user, op, .. } = self;
         let is_dead =

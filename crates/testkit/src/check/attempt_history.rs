@@ -6,8 +6,8 @@ use leasehold_core::Mode;
 
 use crate::history::AttemptId;
 
-/// One attempt, from its call to the answer of its release. Times are nanoseconds; `event` fields are indices into the
-/// history.
+/// One attempt, from the call of its acquire to the answer of its release. Times are nanoseconds; `event` fields are
+/// indices into the history.
 #[derive(Debug)]
 pub(super) struct AttemptHistory<'h> {
     pub(super) id: AttemptId,

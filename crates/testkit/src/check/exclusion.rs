@@ -1,4 +1,4 @@
-//! I1: a sweep over the begins and ends of active holds.
+//! I1 (exclusion): a sweep in order of time over the begins and ends of active holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -42,8 +42,8 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// The begin or the end of a span. At the same instant, ends sort first: an acquire that returns ends a wait and begins
-/// a hold.
+/// The begin or the end of a span. Of two marks at the same instant, an end sorts before a begin: when an acquire
+/// returns, its wait ends before its hold begins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Mark {
     at: u64,
@@ -179,8 +179,8 @@ impl Sweep<'_, '_, '_> {
         }
     }
 
-    /// Updates the time by which the waiters know of the end of a lost hold. If one waiter is granted the lock, all
-    /// waiters that fit beside it are granted too, so from then on all of them know.
+    /// Updates the time by which the waiters know of the end of a lost hold. When one waiter is granted the lock, all
+    /// waiters that can hold the lock together with it are granted too. So from then on all waiters know of the end.
     fn update_noticed_by(&mut self, mark: Mark) {
         let (Span::Holds(number) | Span::Lapses(number)) = mark.span else { return };
         let attempt = self.attempts[number];

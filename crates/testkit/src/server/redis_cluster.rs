@@ -325,7 +325,7 @@ impl RedisCluster {
         self.command(node, &["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), &bus_port.to_string()]);
     }
 
-    /// Waits until a node without slots knows its future master, and makes the node a replica of it.
+    /// Waits until a node without slots knows its future master, and makes the node a replica of this master.
     pub(super) fn make_replica(&self, node: usize, master: usize) {
         poll_until("a replica that knows its master", || {
             self.group.answer(node, &[&["CLUSTER", "REPLICATE", &self.ids[master]]]).ok()

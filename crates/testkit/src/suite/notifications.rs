@@ -1,4 +1,4 @@
-//! Notifications are hints: they wake a waiter, and the waiter asks for the truth. R7.
+//! Notifications are hints: they wake a waiter, and the waiter asks for the truth (rule R7 of `docs/rules.md`).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The queue: order, fairness, hand-over. R8.
+//! The queue: order, fairness, hand-over (rule R8 of `docs/rules.md`).
 
 use std::time::Instant;
 
@@ -221,7 +221,7 @@ async fn a_thousand_claims_wait_on_one_name(fixture: &Fixture<'_>) -> Outcome {
 }
 
 /// If much of the lease time has passed, as on a slow machine, lets the holder and the waiters ask again before their
-/// leases end.
+/// leases end. Otherwise does nothing.
 async fn keep_alive(
     (holder, client): (&Claim, &Client<'_>),
     waiters: &[(&Claim, &Client<'_>)],

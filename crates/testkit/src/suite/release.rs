@@ -1,4 +1,4 @@
-//! Release: R4, R9 and R21, and what the next holder learns about the previous hold.
+//! Release: rules R4, R9 and R21 of `docs/rules.md`, and what the next holder learns about the previous hold.
 
 use leasehold_core::{
     Answer, Claim, Grant, HolderView, How, Life, Mode, Previous, Profile, Release, Released, Token,
