@@ -7,7 +7,7 @@ use leasehold_testkit::history::{AttemptId, Event, Held, History, What};
 
 use crate::{scheduler::Group, verdict::Complaint};
 
-/// A keeper that is not stopped puts its holds in doubt within this time after its client has learned of a reason for
+/// A keeper that is not paused puts its holds in doubt within this time after its client has learned of a reason for
 /// doubt.
 const HANDLING_TIME: Duration = Duration::from_millis(2);
 
@@ -53,7 +53,7 @@ impl<'h> Notice<'h> {
             }
             What::RelInv { .. } | What::Lost { .. } => drop(self.active_holds.remove(&event.attempt)),
             What::Truth { holders, .. } => self.compare(event, holders),
-            // A client that is stopped may have received the message without handling it, so this doubt is not checked.
+            // A client that is paused may have received the message without handling it, so this doubt is not checked.
             What::Stop { victim } => self.doubts.retain(|doubt| {
                 doubt.client.number() != *victim
                     || doubt.learned.as_nanos() > event.t

@@ -67,7 +67,7 @@ impl Resources {
         Self { scheduler, seed, delay, inner: Mutex::default() }
     }
 
-    /// Sends a request to the lists of a lock. The request arrives even if its sender was killed meanwhile.
+    /// Sends a request to the lists of a lock. The request arrives even if its sender is killed after it was sent.
     pub(crate) async fn visit<T: Send + 'static>(
         self: &Arc<Self>,
         from: Group,

@@ -141,7 +141,7 @@ fn terms(plan: &Plan) -> Terms {
         terms.report_limit += MAX_NAP;
         terms.over_limit += MAX_NAP;
     }
-    // If a client is stopped before it reads its clock, it counts its limit from the time at which it runs again.
+    // If a client is paused before it reads its clock, it counts its limit from the time at which it runs again.
     terms.over_limit += plan.stops_in_steps();
     // The end of a minimum hold sends no notification, so the waiters notice it by a poll.
     let poll = match plan.protocol {
@@ -158,7 +158,7 @@ fn terms(plan: &Plan) -> Terms {
     } else {
         let crashes = plan.faults.iter().filter(|fault| matches!(fault, Fault::Crash { .. })).count() as u32;
         terms.wake = plan.recovery() + plan.longest_lease() * crashes + slowest;
-        // A client that is stopped cleans up later, or is killed before it cleans up.
+        // A client that is paused cleans up later, or is killed before it cleans up.
         terms.cancelled += REQUEST_TIMEOUT * 2 + slowest + plan.stops() + release_delay(plan);
     }
     terms

@@ -15,8 +15,8 @@ pub struct PanicClock {
     inner: Arc<dyn Clock>,
     /// The name of the module, as in a backtrace.
     module: &'static str,
-    /// Whether reads of the clock take a backtrace. If it shows the module, the read panics, unless one has panicked
-    /// already.
+    /// Whether reads of the clock take a backtrace. If the backtrace shows the module, the read panics, unless one has
+    /// panicked already.
     armed: AtomicBool,
     /// Whether the panic has happened.
     panicked: AtomicBool,

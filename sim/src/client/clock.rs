@@ -1,4 +1,4 @@
-//! The boot-time clock of a client. It has its own rate and runs on while the client is stopped. The plan can stop the
+//! The boot-time clock of a client. It has its own rate and runs on while the client is paused. The plan can pause the
 //! client when it reads the clock.
 
 use std::{sync::Arc, time::Duration};
@@ -37,7 +37,7 @@ impl ClientClock {
         Duration::from_nanos(u64::try_from(own_time.as_nanos() * MILLION / self.rate).unwrap_or(u64::MAX))
     }
 
-    /// Stops the client here for `length`, in the middle of its step, while the rest of the world goes on.
+    /// Pauses the client here for `length`, in the middle of its step, while the rest of the world goes on.
     fn suspend(&self, length: Duration) {
         let scheduler = self.journal.scheduler();
         let victim = self.group.number();

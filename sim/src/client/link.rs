@@ -69,8 +69,8 @@ impl Link {
 }
 
 impl NetworkInterface {
-    /// The usable connection. If there is none, waits until the next attempt to connect has ended. If it fails, returns
-    /// an error.
+    /// The usable connection. If there is none, waits until the next attempt to connect has ended. If this attempt
+    /// fails, returns an error.
     pub(super) async fn conn(&self) -> Result<u64, EngineError> {
         let mut dialed = std::pin::pin!(self.link.dialed.notified());
         dialed.as_mut().enable();

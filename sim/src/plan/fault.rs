@@ -36,9 +36,9 @@ pub(crate) enum Fault {
     Request { client: usize, nth: u64, fate: Fate },
     /// A fault of the `nth` notification for a client.
     Notification { client: usize, nth: u64, fate: Fate },
-    /// A client is stopped: by SIGSTOP, or because its machine is suspended.
+    /// A client is paused: by SIGSTOP, or because its machine is suspended.
     Stop { client: usize, at: Duration, length: Duration, sleeps: Sleeps },
-    /// A client is stopped in the middle of a step. After `at`, it reads its clock `readings` times, and is stopped at
+    /// A client is paused in the middle of a step. After `at`, it reads its clock `readings` times, and is paused at
     /// the next reading.
     StopAtReading { client: usize, at: Duration, readings: u32, length: Duration, moment: Moment },
     /// A client is killed, and does not come back. If `unnoticed`, the server does not notice.

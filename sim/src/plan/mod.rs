@@ -85,8 +85,8 @@ pub(crate) struct Promise {
     /// No clock runs ahead, and none seems to run ahead because answers overtook each other. So there is no reason to
     /// doubt a hold that is not lost.
     pub(crate) no_doubt: bool,
-    /// Whether the plan has no faults and all clients start at the begin of the run. If so, no waiter is overtaken, and no claim waits
-    /// while the lock is free.
+    /// Whether the plan has no faults and all clients start at the begin of the run. If so, no waiter is overtaken, and
+    /// no claim waits while the lock is free.
     pub(crate) calm: bool,
 }
 
@@ -122,8 +122,8 @@ impl Plan {
         self.longest_lease() * 2 + Duration::from_secs(8)
     }
 
-    /// Whether a client is stopped in a way that makes a timer late: the client's machine is suspended, or the client
-    /// is stopped after it read the clock and before it begins the sleep that it computed from this reading.
+    /// Whether a client is paused in a way that makes a timer late: the client's machine is suspended, or the client
+    /// is paused after it read the clock and before it begins the sleep that it computed from this reading.
     pub(crate) fn delays_timers(&self) -> bool {
         let delays = |fault: &Fault| {
             matches!(
@@ -135,7 +135,7 @@ impl Plan {
         self.faults.iter().any(delays)
     }
 
-    /// The total time for which clients are stopped in the middle of a step.
+    /// The total time for which clients are paused in the middle of a step.
     pub(crate) fn stops_in_steps(&self) -> Duration {
         let length = |fault: &Fault| match *fault {
             Fault::StopAtReading { length, .. } => length,
@@ -144,7 +144,7 @@ impl Plan {
         self.faults.iter().map(length).sum()
     }
 
-    /// The total time for which clients are stopped.
+    /// The total time for which clients are paused.
     pub(crate) fn stops(&self) -> Duration {
         let length = |fault: &Fault| match *fault {
             Fault::Stop { length, .. } | Fault::StopAtReading { length, .. } => length,

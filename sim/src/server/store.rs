@@ -265,7 +265,7 @@ pub(crate) fn micros(now: Instant) -> u64 {
 }
 
 /// Creates a token that is larger than all earlier ones. If the protocol is like that of Redis, whose counter may be
-/// lost, the token is at least the time of the clock. Otherwise it is one more than the newest token.
+/// lost, the token is at least the clock's time in microseconds. Otherwise it is one more than the newest token.
 fn mint(protocol: Protocol, newest: &mut u64, now: Instant, tokens: u32) -> Token {
     let floor = if protocol == Protocol::Push { micros(now) } else { 0 };
     let first = floor.max(*newest + 1);

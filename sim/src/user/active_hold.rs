@@ -18,7 +18,7 @@ use crate::{
     plan::{End, Patience},
 };
 
-/// The longest time from a grant until its user sees it, if the process is not stopped.
+/// The longest time from a grant until its user sees it, if the process is not paused.
 const SLACK: Duration = Duration::from_millis(10);
 
 /// A hold, from its grant to the call of its release.
@@ -60,7 +60,7 @@ impl<'a> ActiveHold<'a> {
         });
         user.journal.scheduler().note(*id, || format!("{} was granted to {id:x}", lock.name));
         let now = user.now();
-        // If the process was stopped before it confirmed a pushed grant, the minimum hold time counts from the push,
+        // If the process was paused before it confirmed a pushed grant, the minimum hold time counts from the push,
         // whose time is not recorded.
         let pushed = !user.plan.stops_in_steps().is_zero();
         let since = (if pushed { Instant::from_nanos(0) } else { sent.unwrap_or(now) }, now);
@@ -141,7 +141,7 @@ impl<'a> ActiveHold<'a> {
 
 impl Attempt<'_> {
     /// Complains about a grant that had lapsed before the user got it (F02 of `docs/proof.md`). A user is allowed to
-    /// get such a grant only if its process was stopped.
+    /// get such a grant only if its process was paused.
     fn check_alive(&self, deadline: Instant, asked: Option<Instant>) {
         let Self { user, op, .. } = self;
         let is_dead =
@@ -186,7 +186,7 @@ impl Attempt<'_> {
         loop {
             let now = self.user.now();
             let left = guard.remaining();
-            // If the client was stopped between the two readings, the readings do not belong together and give no
+            // If the client was paused between the two readings, the readings do not belong together and give no
             // deadline. In this case the loop reads again.
             if self.user.now() == now {
                 return match left {

@@ -1,5 +1,5 @@
-//! I11: an attempt that ends without a grant leaves nothing on the server. An attempt with a grant leaves no other
-//! claim.
+//! I11: an attempt that ends without a grant leaves nothing on the server. An attempt with a grant leaves no claim
+//! besides the one that was granted.
 
 use super::{
     Invariant, Verdict,

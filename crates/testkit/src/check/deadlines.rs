@@ -61,8 +61,8 @@ fn compare_with_request<'h>(
     }
 }
 
-/// Compares each hold that is valid while the server is asked with the answer. The hold must exist on the server, and
-/// its deadline must not be later than its expiry on the server.
+/// Compares each hold that was valid when the server was asked for its locks with the answer of the server. The hold
+/// must exist on the server, and its deadline must not be later than its expiry on the server.
 fn compare_with_server<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
     let mut next_truth = 0;
     let mut server_views: Vec<_> = index.server_views.iter().collect();
@@ -124,8 +124,8 @@ fn compare<'h>(
     }
 }
 
-/// The holder on the server that is the hold of this attempt. It is found by the attempt id, or by the first token of
-/// the block.
+/// The holder on the server that is the hold of this attempt. It is found by the attempt id, otherwise by its first
+/// token: the largest one that is not larger than the token of the attempt.
 fn holder<'t>(server_view: &'t ServerView<'_>, attempt: &AttemptHistory<'_>) -> Option<&'t Held> {
     let is_own = |held: &&Held| held.attempt == attempt.id || attempt.outer_attempt == Some(held.attempt);
     let token = attempt.grant.map_or(0, |grant| grant.token);

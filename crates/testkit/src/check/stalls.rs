@@ -68,13 +68,13 @@ impl Stalls {
 }
 
 impl HistoryIndex<'_> {
-    /// The time by which the machine has given a process a total of `time` since `t`. Stops of the process are ignored.
+    /// The time by which the machine has given a process a total of `time` since `t`. Pauses of the process are ignored.
     pub(super) fn extended_by_stalls(&self, process: u32, t: u64, time: u64) -> u64 {
         self.stalls.extended_by_stalls(process, t, time)
     }
 
     /// The latest time for an action that is due at `due` and may take `time`. Stalls extend this limit. If the process
-    /// was stopped meanwhile, `time` begins again when the process runs again.
+    /// was paused meanwhile, `time` begins again when the process runs again.
     pub(super) fn latest_time(&self, process: u32, due: u64, time: u64) -> u64 {
         let delay = self.extended_by_stalls(process, due, time) - due;
         self.extended_by_stalls(process, self.resumed_at(process, due, delay), time)

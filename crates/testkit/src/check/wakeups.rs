@@ -59,7 +59,7 @@ enum Span {
     Lapses(usize),
     /// The attempt waits for the lock.
     Waits(usize),
-    /// The system is disturbed, or a process that waits for the lock is stopped. Meanwhile no waiter is checked.
+    /// The system is disturbed, or a process that waits for the lock is paused. Meanwhile no waiter is checked.
     Storm,
     /// Notifications are cut.
     Cut,

@@ -51,8 +51,7 @@ impl Slow {
         Self { inner, profile, gates: PerVerb::default() }
     }
 
-    /// Sets `contact` in the profile of this decorator, which reports whether the engine ever had contact with its
-    /// server.
+    /// Sets `contact` in the profile of this decorator: whether the engine ever had contact with its server.
     #[must_use]
     pub fn with_contact(mut self, contact: Contact) -> Self {
         self.profile.contact = Some(contact);

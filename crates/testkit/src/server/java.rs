@@ -24,7 +24,7 @@ const QUICK: [&str; 4] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel
 /// changes. Parallel compilations wait for each other.
 ///
 /// # Panics
-/// If it cannot be compiled.
+/// If the program cannot be compiled.
 #[must_use]
 pub fn java_program(source: &Path, libraries: &[&str], output: &Path) -> Command {
     let name = source.file_stem().and_then(|name| name.to_str()).expect("a source has a name");

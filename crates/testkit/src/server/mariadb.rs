@@ -76,7 +76,7 @@ impl MariadbServer {
     /// Sets the server's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// If it has no separate clock.
+    /// If the server has no separate clock.
     pub fn set_clock(&self, seconds: i64) {
         self.clock.as_ref().expect("the server has a clock of its own").set(seconds);
     }
@@ -184,7 +184,7 @@ impl MariadbServer {
     /// Kills the server; all sessions end with it. Committed data stays.
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn kill(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGKILL).expect("a child can be waited for");
@@ -193,7 +193,7 @@ impl MariadbServer {
     /// Shuts the server down cleanly.
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn stop(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGTERM).expect("a child can be waited for");
@@ -202,7 +202,7 @@ impl MariadbServer {
     /// Suspends the server's process until [`resume`](Self::resume). Its connections stay, but it does not answer.
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn pause(&self) {
         self.process.as_ref().expect("the server is running").signal(Signal::SIGSTOP);
     }
@@ -210,7 +210,7 @@ impl MariadbServer {
     /// Resumes the server's process.
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn resume(&self) {
         self.process.as_ref().expect("the server is running").signal(Signal::SIGCONT);
     }

@@ -86,7 +86,7 @@ impl Program {
     /// Creates the data of a server with one database, whose superuser needs no password.
     ///
     /// # Panics
-    /// If that fails.
+    /// If the data cannot be created.
     pub(super) fn make(&self, data: &Path, database: &str, options: &[&str]) {
         let directory = format!("--datadir={}", data.display());
         // A private temporary directory, because other servers delete temporary tables in theirs.

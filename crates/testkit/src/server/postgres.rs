@@ -95,7 +95,7 @@ impl PostgresServer {
     /// Sets the server's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// If it has no separate clock.
+    /// If the server has no separate clock.
     pub fn set_clock(&self, seconds: i64) {
         self.clock.as_ref().expect("the server has a clock of its own").set(seconds);
     }
@@ -136,7 +136,7 @@ impl PostgresServer {
     /// Makes a replica an independent server.
     ///
     /// # Panics
-    /// If that fails.
+    /// If the replica cannot be promoted.
     pub fn promote(&self) {
         assert_eq!(self.query("SELECT pg_promote()"), ["t"]);
     }
@@ -210,7 +210,7 @@ impl PostgresServer {
     /// Kills the server; all sessions end with it. Committed data stays.
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn kill(&mut self) {
         self.process = None;
         // The main process is killed; the other processes of the server then end by themselves. A new server does not
@@ -242,7 +242,7 @@ impl PostgresServer {
     /// Shuts the server down cleanly, and without waiting for clients (the "fast" shutdown of PostgreSQL).
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn stop(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGINT).expect("a child can be waited for");

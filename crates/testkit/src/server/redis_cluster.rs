@@ -143,7 +143,7 @@ impl RedisCluster {
     /// The ports for encrypted connections, by node number.
     ///
     /// # Panics
-    /// If there are none.
+    /// If there are no such ports.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls_ports(&self) -> &[u16] {
@@ -246,7 +246,7 @@ impl RedisCluster {
     /// Sets a node's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// If it has no separate clock.
+    /// If the node has no separate clock.
     pub fn set_clock(&self, node: usize, seconds: i64) {
         self.group.set_clock(node, seconds);
     }

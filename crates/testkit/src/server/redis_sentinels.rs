@@ -124,7 +124,7 @@ impl RedisSentinels {
     /// The ports for encrypted connections, of the nodes and of the Sentinels.
     ///
     /// # Panics
-    /// If there are none.
+    /// If there are no such ports.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls_ports(&self) -> (&[u16], &[u16]) {
@@ -154,7 +154,7 @@ impl RedisSentinels {
     /// some ten seconds, until the old master has become a replica.
     ///
     /// # Panics
-    /// If they do not reach that state.
+    /// If the processes do not reach their normal state in time.
     pub fn wait_until_stable(&self) {
         poll_until("nodes and Sentinels that agree", || self.is_stable().then_some(()));
     }
@@ -217,7 +217,7 @@ impl RedisSentinels {
     /// seconds later.
     ///
     /// # Panics
-    /// If it does not answer.
+    /// If the node does not answer.
     pub fn promote(&mut self, node: usize) {
         self.command(node, &["REPLICAOF", "NO", "ONE"]);
     }
@@ -311,7 +311,7 @@ impl RedisSentinels {
     /// Sets a node's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// If it has no separate clock.
+    /// If the node has no separate clock.
     pub fn set_clock(&self, node: usize, seconds: i64) {
         self.group.set_clock(data_member(node), seconds);
     }

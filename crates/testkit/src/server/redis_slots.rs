@@ -26,7 +26,7 @@ impl RedisCluster {
     /// this owner.
     ///
     /// # Panics
-    /// If they do not agree, for instance because the slot has no owner.
+    /// If the nodes do not agree, for instance because the slot has no owner.
     #[must_use]
     pub fn owner(&self, slot: u16) -> usize {
         poll_until("an owner of the slot", || {
@@ -168,7 +168,7 @@ impl RedisCluster {
     /// has no owner.
     ///
     /// # Panics
-    /// If the nodes do not learn of it.
+    /// If the nodes do not learn of the change.
     pub fn unassign_slot(&mut self, slot: u16) {
         let owner = self.owner(slot);
         let number = slot.to_string();
@@ -191,7 +191,7 @@ impl RedisCluster {
     /// Gives a slot without an owner to a node, and waits until all nodes know the owner.
     ///
     /// # Panics
-    /// If the slot has an owner, or the nodes do not learn of it.
+    /// If the slot has an owner already, or the nodes do not learn of the new owner.
     pub fn assign_slot(&mut self, slot: u16, node: usize) {
         self.command(node, &["CLUSTER", "ADDSLOTS", &slot.to_string()]);
         assert_eq!(self.owner(slot), node);

@@ -84,7 +84,8 @@ async fn the_poll_finds_the_grant(fixture: &Fixture<'_>) -> Outcome {
     client_b.ask_until_granted(&waiter).await.map(drop)
 }
 
-/// Reads notifications until one tells this claim to ask. If it is a pushed grant, returns its token; otherwise `None`.
+/// Reads notifications until one tells this claim to ask. If this one is a pushed grant, returns its token; otherwise
+/// `None`.
 pub(super) async fn wait_for_wake_up(
     fixture: &Fixture<'_>,
     client: &Client<'_>,
