@@ -43,7 +43,7 @@ impl Truths {
     }
 
     /// Records that an attempt was granted by a claim. Returns the two times from which the lease of the claim counts,
-    /// see `lease_start`.
+    /// see [`Network::lease_start`].
     pub(crate) fn granted(&self, attempt: AttemptId, claim: ClaimId) -> Option<(Instant, Instant)> {
         let mut inner = self.lock();
         inner.claims.insert(attempt, claim.to_string());

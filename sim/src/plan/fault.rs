@@ -9,7 +9,7 @@ use crate::scheduler::{Moment, Sleeps};
 pub(crate) enum Fate {
     /// The message never arrives.
     Lost,
-    /// The request is applied, but its answer never arrives. A notification never arrives.
+    /// A request is applied, but its answer never arrives. A notification never arrives.
     Unanswered,
     /// The message arrives later by this time. Its sender may have given up by then.
     Late(Duration),
@@ -41,7 +41,7 @@ pub(crate) enum Fault {
     /// A client is paused in the middle of a step. After `at`, it reads its clock `readings` times, and is paused at
     /// the next reading.
     StopAtReading { client: usize, at: Duration, readings: u32, length: Duration, moment: Moment },
-    /// A client is killed, and does not come back. If `unnoticed`, the server does not notice.
+    /// A client is killed, and does not come back. If `unnoticed`, the server does not notice that the client is gone.
     Crash { client: usize, at: Duration, unnoticed: bool },
     /// The connection of a client breaks.
     Reset { client: usize, at: Duration },

@@ -101,8 +101,8 @@ impl HistoryIndex<'_> {
         self.after_storms(attempt, due, ttl)
     }
 
-    /// The latest time at which the last renewal of a process may reach the server, if the process was killed or was
-    /// notified of the loss at `ended`.
+    /// The latest time at which the last renewal of a process can reach the server, if the process was killed at
+    /// `ended`, or was notified of the loss at `ended`.
     fn latest_arrival(&self, ended: u64) -> u64 {
         ended.saturating_add(nanos(self.terms.under_way))
     }

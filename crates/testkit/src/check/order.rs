@@ -81,8 +81,8 @@ fn overtakes<'h>(
     }
 }
 
-/// A waiter that was queued at `queued`. `before` is its position in the order of grants. An attempt that was called
-/// after `queued` must not be granted before this position.
+/// A waiter that was queued at `queued`. `before` is the position of its grant or, if it gave up, a position that its
+/// grant would have come after. An attempt that was called after `queued` must not be granted before this position.
 struct Waiter<'b, 'h> {
     attempt: &'b AttemptHistory<'h>,
     queued: u64,

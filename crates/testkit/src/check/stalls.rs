@@ -68,7 +68,8 @@ impl Stalls {
 }
 
 impl HistoryIndex<'_> {
-    /// The time by which the machine has given a process a total of `time` since `t`. Pauses of the process are ignored.
+    /// The time by which the machine has given a process a total of `time` since `t`. Pauses of the process do not
+    /// count.
     pub(super) fn extended_by_stalls(&self, process: u32, t: u64, time: u64) -> u64 {
         self.stalls.extended_by_stalls(process, t, time)
     }

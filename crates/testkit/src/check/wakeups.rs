@@ -73,7 +73,8 @@ struct LockState {
     waiting: BTreeSet<usize>,
     /// The number of waiting attempts by mode.
     wanted: HashMap<Mode, usize>,
-    /// How many spans of the kinds [`Span::Storm`] and [`Span::Cut`] have begun and not ended.
+    /// How many spans of the kind [`Span::Storm`] have begun and not ended. The next field counts those of the kind
+    /// [`Span::Cut`].
     storms: usize,
     cuts: usize,
     /// The current period in which the lock would admit all waiters. `None`: at present the lock would not admit them.

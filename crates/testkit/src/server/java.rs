@@ -107,7 +107,7 @@ fn class_path_below(directory: &Path, libraries: &[&str]) -> String {
     all.map(|name| format!("{}/{name}.jar", directory.display())).collect::<Vec<_>>().join(":")
 }
 
-/// Runs `java` with this input and returns the lines of standard output and standard error. Panics if it fails.
+/// Runs `java` with this input and returns the lines of standard output and standard error. Panics if `java` fails.
 pub(super) fn java(directory: &Path, arguments: &[String], input: &str) -> Vec<String> {
     let mut command = Command::new("java");
     command.current_dir(directory).args(arguments);

@@ -132,7 +132,8 @@ fn run(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}: run setup/debian"))
 }
 
-/// The user that the server runs as. A server started by root needs this option, or else it refuses to run.
+/// The user that the server runs as, for its option `--user`. A server started by root refuses to run without this
+/// option.
 fn user() -> String {
     let user = User::from_uid(Uid::effective()).ok().flatten();
     user.expect("the user that runs the tests has a name").name

@@ -117,8 +117,8 @@ impl PostgresServer {
         Self::on_data(directory, &["fsync=off"])
     }
 
-    /// Starts a program that reads the server's changes by logical replication; the program is no replica. It ends when
-    /// the returned value is dropped. The server needs `wal_level=logical`.
+    /// Starts a program that reads the server's changes by logical replication; the program is no replica. The program
+    /// ends when the returned value is dropped. The server needs `wal_level=logical`.
     ///
     /// # Panics
     /// If the program cannot be started.

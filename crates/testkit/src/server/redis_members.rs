@@ -73,8 +73,8 @@ impl RedisCluster {
         });
     }
 
-    /// Like [`announce_address`](Self::announce_address), but for a name (since 7.0). Also makes all nodes send clients
-    /// the names of nodes in place of the addresses, and `?` for a node without a name.
+    /// Like [`announce_address`](Self::announce_address), but for a name (Redis 7.0 or later). Also makes all nodes
+    /// send clients the names of nodes in place of the addresses, and `?` for a node without a name.
     ///
     /// # Panics
     /// If the others do not learn of the announcement.

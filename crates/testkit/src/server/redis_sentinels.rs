@@ -16,7 +16,8 @@ const SENTINELS: usize = 3;
 
 /// A private Redis: a master, two replicas, and three Sentinels, which replace a lost master. At first, node 0 is the
 /// master. Nodes save their configuration, as in production. So a killed node that is restarted has its last role
-/// again; if another node has become the master, Sentinels make it a replica some ten seconds later.
+/// again. If another node has become the master meanwhile, Sentinels make the restarted node a replica some ten seconds
+/// later.
 pub struct RedisSentinels {
     /// The nodes, then the Sentinels.
     group: RedisGroup,
@@ -191,8 +192,8 @@ impl RedisSentinels {
         })
     }
 
-    /// Exchanges the roles of a replica and the master without Sentinels (`FAILOVER`, since 6.2), and waits until both
-    /// have changed their roles. No connection ends. Sentinels are not told of the change, and may undo it.
+    /// Exchanges the roles of a replica and the master without Sentinels (`FAILOVER`, Redis 6.2 or later), and waits
+    /// until both have changed their roles. No connection ends. Sentinels are not told of the change, and may undo it.
     ///
     /// # Panics
     /// If the master refuses, or there is none.

@@ -36,7 +36,7 @@ pub trait Harness: Sync {
         1_000
     }
 
-    /// Whether the system can store a lock of this name. If not, it refuses the name.
+    /// Whether the system can store a lock of this name. If it cannot, the engine refuses the name.
     fn accepts(&self, _name: &Name) -> bool {
         true
     }
