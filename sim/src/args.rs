@@ -20,11 +20,11 @@ pub(crate) struct Args {
     pub(crate) from: u64,
     /// The number of threads.
     pub(crate) jobs: u64,
-    /// The single seed to run. If it fails, its plan is reduced. `None`: many seeds run.
+    /// The single seed to run. If its plan fails, the plan is reduced. `None`: many seeds run.
     pub(crate) replay: Option<u64>,
     /// The number of acquisitions in each plan.
     ops: usize,
-    /// The mistake in the model.
+    /// The deliberate mistake in the model. `None`: there is no mistake.
     bug: Option<Bug>,
 }
 

@@ -21,7 +21,7 @@ pub enum Bug {
     KeepsNoTombstones,
     /// No client gets a notification of a grant.
     NotifiesNoClient,
-    /// The client counts the lease of a pushed grant from the time at which the grant arrives.
+    /// The client counts the lease of a pushed grant from the arrival of the grant, not from the grant on the server.
     DatesByArrival,
     /// The client reports a request without an answer as not applied.
     ReportsUnknownAsNotApplied,

@@ -43,8 +43,8 @@ pub(crate) struct Record {
     pub(crate) history: History,
     /// The figures.
     pub(crate) tally: Tally,
-    /// The clients that learned that the server's clock runs ahead, which is a reason to doubt their holds; with the
-    /// times.
+    /// The clients that learned that the server's clock runs ahead, each with the time at which it learned this. A
+    /// clock that runs ahead is a reason to doubt the client's holds.
     pub(crate) doubts: Vec<Doubt>,
     /// Violations that were found during the run.
     pub(crate) complaints: Vec<Complaint>,

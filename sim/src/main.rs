@@ -103,7 +103,8 @@ impl Results {
     }
 }
 
-/// Prints the events of one seed, and the reduced plan. Returns whether the seed has a violation.
+/// Prints the events of one seed. If the seed has a violation, also prints the reduced plan and its events, and returns
+/// true.
 fn replay(args: &Args, seed: u64) -> bool {
     let plan = args.plan(seed);
     let Some(small) = reduce(&plan) else {

@@ -6,7 +6,7 @@ use leasehold_testkit::history::What;
 
 use crate::{plan::Fault, scheduler::Scheduler, world::World};
 
-/// Schedules a fault for its time in the plan. The network injects the faults of single messages.
+/// Schedules a fault for its time in the plan. Does nothing for a fault of a single message: the network injects it.
 pub(crate) fn schedule_fault(world: &Arc<World>, fault: &Fault) {
     let (at, fault) = match *fault {
         Fault::Request { .. } | Fault::Notification { .. } => return,

@@ -7,7 +7,8 @@ use leasehold_testkit::history::{AttemptId, Event, Held, History, What};
 
 use crate::{scheduler::Group, verdict::Complaint};
 
-/// A keeper that is not stopped puts its holds in doubt within this time after its client learns of a reason for doubt.
+/// A keeper that is not paused puts its holds in doubt within this time after its client has learned of a reason for
+/// doubt.
 const HANDLING_TIME: Duration = Duration::from_millis(2);
 
 /// The time at which a client learned that the server's clock runs ahead.
@@ -19,14 +20,15 @@ pub(crate) struct Doubt {
     pub(crate) learned: Instant,
 }
 
-/// Checks every hold that the server has forgotten. Its user must not count it as valid for longer than its lease. Once
-/// its client has learned that the server's clock runs ahead, its user must not count it as valid at all.
+/// Checks every hold that the server has forgotten. The user of the hold must not count it as valid for longer than its
+/// lease. After the client of this user has learned that the server's clock runs ahead, the user must not count the
+/// hold as valid at all.
 pub(crate) fn complaints(history: &History, doubts: Vec<Doubt>) -> Vec<Complaint> {
     let mut notice = Notice { doubts, ..Notice::default() };
     history.events().iter().filter_map(|event| notice.read(event)).collect()
 }
 
-/// The state of the check, event by event.
+/// The state of the check after the events that were read so far.
 #[derive(Default)]
 struct Notice<'h> {
     doubts: Vec<Doubt>,
@@ -42,7 +44,7 @@ struct ActiveHold<'h> {
 }
 
 impl<'h> Notice<'h> {
-    /// Handles the next event. Returns a violation that it shows.
+    /// Handles the next event. If the event shows a violation, returns the violation.
     fn read(&mut self, event: &'h Event) -> Option<Complaint> {
         match &event.what {
             What::AcqOk { .. } => {
@@ -51,7 +53,7 @@ impl<'h> Notice<'h> {
             }
             What::RelInv { .. } | What::Lost { .. } => drop(self.active_holds.remove(&event.attempt)),
             What::Truth { holders, .. } => self.compare(event, holders),
-            // A client that is stopped may have received the message without handling it, so this doubt is not checked.
+            // A client that is paused may have received the message without handling it, so this doubt is not checked.
             What::Stop { victim } => self.doubts.retain(|doubt| {
                 doubt.client.number() != *victim
                     || doubt.learned.as_nanos() > event.t
@@ -85,7 +87,8 @@ impl<'h> Notice<'h> {
         }
     }
 
-    /// When the server was first seen without the hold that this event belongs to.
+    /// When the server was first seen without the hold that this event belongs to. `None`: the server still has the
+    /// hold.
     fn forgotten(&self, event: &Event) -> Option<u64> {
         self.active_holds.get(&event.attempt)?.forgotten
     }

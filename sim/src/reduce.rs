@@ -9,7 +9,7 @@ use crate::{
 /// The maximum number of runs of a reduction.
 const MAX_RUNS: usize = 3000;
 
-/// The smallest plan found that fails in the same way. `None`: this plan does not fail.
+/// The smallest plan found that fails in the same way as `plan`. `None`: `plan` does not fail.
 #[must_use]
 pub fn reduce(plan: &Plan) -> Option<Plan> {
     let kind = failure(plan)?;
@@ -30,7 +30,7 @@ pub fn reduce(plan: &Plan) -> Option<Plan> {
     }
 }
 
-/// The kind of a plan's failure, if it fails.
+/// The kind of a plan's failure. `None`: the plan does not fail.
 fn failure(plan: &Plan) -> Option<String> {
     world::run(plan, false).complaints.first().map(|complaint| complaint.kind.clone())
 }
@@ -53,7 +53,7 @@ struct Reducer {
 }
 
 impl Reducer {
-    /// Replaces the plan with a smaller one, if the smaller one fails in the same way.
+    /// Replaces the plan with a smaller one, if the smaller one fails in the same way. Returns whether it does.
     fn keep_if_failing(&mut self, smaller: Plan) -> bool {
         self.runs += 1;
         let fails = self.runs <= MAX_RUNS && failure(&smaller).as_ref() == Some(&self.kind);
@@ -63,8 +63,8 @@ impl Reducer {
         fails
     }
 
-    /// Removes parts of a list as long as the plan still fails: first halves of the list, then quarters, and so on down
-    /// to single elements.
+    /// Removes parts of a list as long as the plan still fails in the same way: first the complete list, then halves of
+    /// it, then quarters, and so on down to single elements.
     fn shrink<T>(&mut self, list_of: impl Fn(&mut Plan) -> &mut Vec<T>) {
         let mut chunk = list_of(&mut self.plan).len();
         while chunk > 0 {
@@ -82,7 +82,7 @@ impl Reducer {
         }
     }
 
-    /// Simplifies the values of the parts that are left.
+    /// Lets each clock have the rate of the world's clock, if the plan still fails in the same way.
     fn simplify(&mut self) {
         for client in 0..self.plan.clients.len() {
             if self.plan.clients[client].fast != 0 {

@@ -40,9 +40,9 @@ struct ResourceState {
 /// The two lists of one lock.
 #[derive(Default)]
 pub(crate) struct Lists {
-    /// Refuses a token that is smaller than the largest it has seen.
+    /// The list with a fence, which refuses a token that is smaller than the largest it has seen.
     pub(crate) fenced: List,
-    /// Accepts every write.
+    /// The list without a fence, which accepts every write.
     pub(crate) unfenced: List,
     /// The largest token that the fence has seen.
     largest_token: u64,
@@ -61,13 +61,13 @@ pub(crate) struct List {
 pub(crate) struct Overtaken;
 
 impl Resources {
-    /// Empty resources. `delay` is the same as for messages to the server.
+    /// Empty resources. `delay` has the least and the largest delay of a message, as for messages to the server.
     #[must_use]
     pub(crate) fn new(scheduler: Arc<Scheduler>, seed: u64, delay: (Duration, Duration)) -> Self {
         Self { scheduler, seed, delay, inner: Mutex::default() }
     }
 
-    /// Sends a request to the lists of a lock. The request arrives even if its sender was killed meanwhile.
+    /// Sends a request to the lists of a lock. The request arrives even if its sender is killed after it was sent.
     pub(crate) async fn visit<T: Send + 'static>(
         self: &Arc<Self>,
         from: Group,
@@ -103,7 +103,7 @@ impl Resources {
         list(self.lock().by_lock.entry(lock).or_default()).acknowledged.insert(element);
     }
 
-    /// The counts of the updates: those with a fence, and those without.
+    /// The counts of the updates of all locks: first of the fenced lists, then of the unfenced lists.
     #[must_use]
     pub(crate) fn updates(&self) -> (Updates, Updates) {
         let mut all = (Updates::default(), Updates::default());

@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// The stream that belongs to these words. Streams are independent of each other. So when a plan is reduced, the
-    /// parts that remain draw the same numbers as in the full plan.
+    /// The stream that belongs to these words. Each part of a run has its own words, and streams are independent of
+    /// each other. So when a plan is reduced, the parts that remain draw the same numbers as in the full plan.
     #[must_use]
     pub(crate) fn of(words: &[u64]) -> Self {
         let mut rng = Self(0);

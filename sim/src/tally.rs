@@ -44,7 +44,7 @@ pub struct Tally {
 pub struct Updates {
     /// Updates whose writer got the acknowledgement.
     pub acknowledged: u64,
-    /// How many of the acknowledged updates are missing at the end.
+    /// How many of the acknowledged updates are missing at the end of the run.
     pub lost: u64,
     /// Updates that the fence refused.
     pub refused: u64,

@@ -27,8 +27,8 @@ struct TruthState {
     begun: BTreeSet<AttemptId>,
     /// The attempts that are over: their release was called, or they ended without a grant.
     over: BTreeSet<AttemptId>,
-    /// The attempts that had begun when the server lost data, or when its clock was set ahead of late requests. When
-    /// such an attempt is over, the server may still have its claim, or have it again.
+    /// The attempts that had begun when the server lost data, or when its clock was set forward. When such an attempt
+    /// is over, the server may still have its claim, or may have it again because of a late request.
     may_return: BTreeSet<AttemptId>,
     /// For each claim, the attempts that hold by it. Several requests of one process may share a claim, unless each
     /// request carries the id of its attempt.
@@ -43,7 +43,7 @@ impl Truths {
     }
 
     /// Records that an attempt was granted by a claim. Returns the two times from which the lease of the claim counts,
-    /// see `lease_start`.
+    /// see [`Network::lease_start`].
     pub(crate) fn granted(&self, attempt: AttemptId, claim: ClaimId) -> Option<(Instant, Instant)> {
         let mut inner = self.lock();
         inner.claims.insert(attempt, claim.to_string());
@@ -114,8 +114,8 @@ impl Truths {
         waiters.extend(waiting);
     }
 
-    /// The attempt that a claim belongs to, if claims carry attempt ids. `None` if the attempt was granted by another
-    /// claim than this one, or is over and its claim may have come back.
+    /// The attempt that a claim belongs to, if claims carry attempt ids. `None` if they carry none, if the attempt was
+    /// granted by another claim, or if the attempt is over and the server may have its claim again.
     fn attempt_named(&self, inner: &TruthState, owner: &str, claim: &str) -> Option<AttemptId> {
         let attempt = owner.parse().ok().filter(|_| self.plan.named)?;
         let is_its_claim = inner.claims.get(&attempt).is_none_or(|granted| granted == claim);

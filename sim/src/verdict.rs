@@ -13,7 +13,8 @@ use crate::{
     server::REQUEST_LIFE,
 };
 
-/// The longest single sleep of the keeper: one second by its own clock. The slowest clock of a plan loses a fifth.
+/// The longest single sleep of the keeper, by the world's clock. It is one second by the keeper's own clock, and the
+/// slowest clock of a plan loses a fifth.
 const MAX_NAP: Duration = Duration::from_millis(1250);
 
 /// The longest pause of core before a release is sent again.
@@ -87,14 +88,15 @@ pub(crate) fn judge(plan: &Plan, record: &mut Record, complaints: &mut Vec<Compl
 }
 
 /// How much longer a request may take if it is sent a second time. If the request and its answer are both slow, they
-/// may take longer than the client waits, by a clock that is a fifth too fast. Then the client sends the request again.
+/// may take longer than the client waits, by a client's clock that is a fifth too fast. In this case the client sends
+/// the request again.
 fn resend_delay(plan: &Plan) -> Duration {
     let slow = plan.delay.1 * 20;
     if slow * 6 / 5 > ANSWER_LIMIT { ANSWER_LIMIT + slow } else { Duration::ZERO }
 }
 
-/// How much later a release may arrive if more than two of its requests are lost. Each loss after the second costs the
-/// time limit for an answer, and the longest pause.
+/// How much later a release may arrive if more than two of its requests are lost. Each loss after the second delays the
+/// release by the time limit for an answer and the longest pause.
 fn release_delay(plan: &Plan) -> Duration {
     let faults_of = |index: usize| {
         let is_its = |fault: &&Fault| matches!(fault, Fault::Request { client, .. } if *client == index);
@@ -104,15 +106,17 @@ fn release_delay(plan: &Plan) -> Duration {
     (REQUEST_TIMEOUT + MAX_PAUSE) * most.saturating_sub(2)
 }
 
-/// How late the head of the queue may poll after a lease ended, which sends no notification. The head of the queue may
-/// have asked last before the current hold began. Then it was told when the hold before that may end, and it polls at
-/// its own interval. So its next poll may be late if a lease is shorter than the poll interval.
+/// How late the head of the queue may poll after a lease ended; the end of a lease sends no notification. The head of
+/// the queue may have asked last before the current hold began. The answer then told it when the previous hold may end,
+/// not the current one, so it polls at its usual interval. If a lease is shorter than this interval, its next poll may
+/// be late.
 fn poll_delay(plan: &Plan) -> Duration {
     SLOWEST_POLL.saturating_sub(plan.shortest_lease())
 }
 
 /// How long the queue entry of a dead client may block the name. The entry lasts for its entry life, which follows from
-/// the lease that the claim asks for. Shortly before its end the claim may be granted the name, for one claim time.
+/// the lease that the claim asks for. Shortly before the end of the entry, the claim may be granted the name, for one
+/// claim time.
 fn longest_entry_life(plan: &Plan) -> Duration {
     let longest = plan.longest_lease();
     entry_life(longest) + CLAIM_TIME.min(longest)
@@ -122,8 +126,8 @@ fn longest_entry_life(plan: &Plan) -> Duration {
 fn terms(plan: &Plan) -> Terms {
     let promise = plan.promise();
     let mut terms = Terms::default();
-    // Deadlines are recorded by the world's clock, which has the rate of the server's clock. So they already include
-    // the drift, and no margin for drift is left.
+    // Deadlines are recorded by the world's clock, which has the rate of the server's clock. So the recorded deadlines
+    // already include the drift of the client's clock, and the checker need not allow for drift.
     terms.drift = 0.0;
     terms.reading = Duration::from_micros(1);
     terms.precision = Duration::from_micros(1);
@@ -137,7 +141,7 @@ fn terms(plan: &Plan) -> Terms {
         terms.report_limit += MAX_NAP;
         terms.over_limit += MAX_NAP;
     }
-    // If a client is stopped before it reads its clock, it counts its limit from the time at which it runs again.
+    // If a client is paused before it reads its clock, it counts its limit from the time at which it runs again.
     terms.over_limit += plan.stops_in_steps();
     // The end of a minimum hold sends no notification, so the waiters notice it by a poll.
     let poll = match plan.protocol {
@@ -154,7 +158,7 @@ fn terms(plan: &Plan) -> Terms {
     } else {
         let crashes = plan.faults.iter().filter(|fault| matches!(fault, Fault::Crash { .. })).count() as u32;
         terms.wake = plan.recovery() + plan.longest_lease() * crashes + slowest;
-        // A client that is stopped cleans up later, or is killed before it cleans up.
+        // A client that is paused cleans up later, or is killed before it cleans up.
         terms.cancelled += REQUEST_TIMEOUT * 2 + slowest + plan.stops() + release_delay(plan);
     }
     terms
@@ -187,8 +191,9 @@ mod tests {
         }
     }
 
-    /// A claim asks for the longest lease, waits in the queue, and its process dies. It is granted the name when its
-    /// entry is about to end. A try is answered "taken" for as long as the terms allow, and no longer.
+    /// A claim asks for the longest lease, waits in the queue, and its process dies. The dead claim is granted the name
+    /// when its entry is about to end. A try of another claim is answered "taken" for as long as the terms allow, and
+    /// no longer.
     #[test]
     fn the_entry_of_a_dead_process_may_be_granted_until_it_ends() {
         let none_deaf = BTreeSet::new();

@@ -94,7 +94,7 @@ impl World {
         })
     }
 
-    /// Runs the world from the first claim until no client has an operation left.
+    /// Runs the world until no event can happen any more, or until [`HORIZON`]. Probes it at the begin and at the end.
     fn live(self: &Arc<Self>) {
         self.probe(Phase::Start, 0, 0);
         for client in 0..self.plan.clients.len() {
@@ -114,7 +114,7 @@ impl World {
         self.probe(Phase::Rest, names, tasks);
     }
 
-    /// Whether no client has operations left.
+    /// Whether no client that is alive has operations left.
     pub(crate) fn is_over(&self) -> bool {
         let left = |(group, left): (&Group, &AtomicUsize)| {
             self.scheduler.is_alive(*group) && left.load(Ordering::Relaxed) > 0

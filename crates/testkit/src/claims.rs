@@ -23,7 +23,7 @@ pub fn exclusive(name: &str, ttl: Duration) -> Claim {
     }
 }
 
-/// The release of a claim by its id. It ends the claim in either state, as a hold or as a waiter.
+/// The release of a claim by its id, without a token. It ends the claim in either state, as a hold or as a waiter.
 #[must_use]
 pub fn release_of(claim: &Claim) -> [Release; 1] {
     let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);

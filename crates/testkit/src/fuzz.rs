@@ -11,7 +11,7 @@ use std::{
 const INPUTS: u64 = 20_000;
 /// The seed, unless the environment names another.
 const SEED: u64 = 17;
-/// Mutations do not make an input longer than this. Parsers decide by the first bytes of an input.
+/// Mutations do not make an input longer than this. What a parser does depends mostly on the first bytes of an input.
 const MAX_INPUT_BYTES: usize = 4096;
 /// The largest number of mutations of one input.
 const MAX_MUTATIONS: u64 = 6;
@@ -149,7 +149,7 @@ impl Rng {
         }
     }
 
-    /// Overwrites bytes with a number.
+    /// Overwrites up to `width` bytes of the input, from index `at` on, with one of [`NUMBERS`].
     fn write_number(&mut self, input: &mut [u8], at: usize, width: usize) {
         let number = NUMBERS[self.below(NUMBERS.len())];
         let (little, big) = (number.to_le_bytes(), number.to_be_bytes());

@@ -24,8 +24,8 @@ const SECTIONS: usize = 40;
 /// A request that waits in the local queue of the process.
 type Waiting = BoxFuture<'static, Result<Guard, Error>>;
 
-/// Runs threads that lock the name again and again. Two threads never hold the lock at the same time, and the tokens
-/// grow. Returns the tokens.
+/// Runs threads that lock the name again and again. Checks that two threads never hold the lock at the same time, and
+/// that the tokens grow. Returns the tokens.
 ///
 /// # Panics
 /// If the test fails.
@@ -50,7 +50,7 @@ pub fn sections(locks: &Locks) -> Vec<u64> {
     tokens
 }
 
-/// The tasks of a process share claims: there are far fewer claims than holds of tasks.
+/// Tests that the tasks of a process share claims: there must be far fewer claims than holds of tasks.
 ///
 /// # Panics
 /// If the test fails.
@@ -62,7 +62,7 @@ pub fn tasks_share_claims(locks: &Locks) {
 }
 
 /// The tasks of a process want the name all the time. Meanwhile `turn` acquires and releases the name by another
-/// program, which must succeed.
+/// program. `turn` must not fail.
 ///
 /// # Panics
 /// If the test fails.
@@ -83,7 +83,8 @@ pub fn busy_process_lets_others_in(locks: &Locks, mut turn: impl FnMut()) {
     });
 }
 
-/// `fault` strikes while one task has the lock and another one waits. The hold survives, and is handed over.
+/// Tests that a hold survives `fault`, which strikes while one task has the lock and another task waits. The hold must
+/// then be handed over to the waiting task.
 ///
 /// # Panics
 /// If the test fails.
@@ -98,8 +99,8 @@ pub fn block_survives(runtime: &Runtime, locks: &Locks, fault: impl FnOnce()) {
     next.release_blocking().expect("the hold is not lost");
 }
 
-/// `fault` ends the hold on the server while one task has the lock and another one waits. The first task is notified of
-/// the loss, and the next one gets a hold of another claim. Returns the guard of that hold.
+/// `fault` ends the hold on the server while one task has the lock and another task waits. The first task must be
+/// notified of the loss, and the waiting task must get a hold of another claim. Returns the guard of this new hold.
 ///
 /// # Panics
 /// If the test fails.
@@ -116,8 +117,8 @@ pub fn block_ends(runtime: &Runtime, locks: &Locks, fault: impl FnOnce()) -> Gua
     next
 }
 
-/// A waiting task gives up at the moment at which the hold is handed to it. The hold goes to the next task. If there is
-/// none, it goes back to the server; `await_free` waits until the name is free there.
+/// A waiting task gives up at the moment at which the hold is handed to it. The hold must go to the next waiting task.
+/// If no other task waits, the hold must go back to the server; `await_free` waits until the name is free there.
 ///
 /// # Panics
 /// If the test fails.
@@ -136,8 +137,8 @@ pub fn given_up_at_its_step(runtime: &Runtime, locks: &Locks, await_free: impl F
     }
 }
 
-/// The end of one task's `max_hold` does not end the block. A hold without renewal is never handed to a task that wants
-/// renewals.
+/// Tests that the end of one task's `max_hold` does not end the block of tokens, so that the next task still gets the
+/// hold. Also tests that a hold without renewal is never handed to a task that wants renewals.
 ///
 /// # Panics
 /// If the test fails.
@@ -172,13 +173,13 @@ fn waiting(runtime: &Runtime, locks: &Locks) -> Waiting {
     request
 }
 
-/// The guard of a request that waited.
+/// Waits until a waiting request is granted, and returns its guard.
 fn granted(runtime: &Runtime, request: &mut Waiting) -> Guard {
     let answer = runtime.block_on(async { timeout(PATIENCE, request).await });
     answer.expect("it is granted before long").expect("it is granted")
 }
 
-/// The loss of this hold.
+/// Waits until the loss of this hold is reported, and returns the loss.
 fn lost(runtime: &Runtime, guard: &Guard) -> Loss {
     runtime.block_on(async { timeout(PATIENCE, guard.lost()).await }).expect("the loss is reported")
 }

@@ -8,11 +8,11 @@ use crate::stopwatch::Stopwatch;
 const TRIES: u32 = 5;
 
 /// Runs a test of a hold that must stay valid, with this lease time. If the hold was lost, and the machine withheld
-/// much of the lease time, runs the test again with twice the lease time.
+/// more than a quarter of the lease time, runs the test again with twice the lease time.
 ///
 /// # Panics
-/// If the hold was lost although the machine gave enough time, or if the hold was lost in every try. The message begins
-/// with `what`.
+/// If the hold was lost although the machine withheld at most a quarter of the lease time, or if the hold was lost in
+/// every one of [`TRIES`] runs. The message begins with `what`.
 #[track_caller]
 pub fn with_longer_leases(lease: Duration, what: &str, holds: impl Fn(Duration) -> bool) {
     run_tries((0..TRIES).map(|number| lease * 2_u32.pow(number)), what, holds, withheld);
@@ -22,8 +22,8 @@ pub fn with_longer_leases(lease: Duration, what: &str, holds: impl Fn(Duration) 
 /// [`with_longer_leases`] does, with the same lease in every try.
 ///
 /// # Panics
-/// If the hold was lost although the machine gave enough time, or if the hold was lost in every try. The message begins
-/// with `what`.
+/// If the hold was lost although the machine withheld at most a quarter of the lease time, or if the hold was lost in
+/// every one of [`TRIES`] runs. The message begins with `what`.
 #[track_caller]
 pub fn with_retries(lease: Duration, what: &str, holds: impl Fn() -> bool) {
     run_tries((0..TRIES).map(|_| lease), what, |_| holds(), withheld);

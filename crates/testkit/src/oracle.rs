@@ -1,6 +1,6 @@
 //! Sends the same random requests to an engine and to the memory engine, and compares the answers. The requests are
-//! claims, asks, releases, renewals and looks of several clients. How the previous hold ended is not compared, because
-//! not all engines report it. Times are not compared either; the conformance suite tests expiry.
+//! claims, asks, releases, renewals and reads of a lock's state, by several clients. How the previous hold ended is not
+//! compared, because not all engines report it. Times are not compared either; the conformance suite tests expiry.
 
 use std::sync::{
     Arc,
@@ -36,10 +36,10 @@ impl Clock for StoppedClock {
 /// The moment at which a waiting claim is granted a released name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granting {
-    /// In the step of the release, visible to all clients.
+    /// In the step of the release itself. The grant is then visible to all clients.
     AtOnce,
-    /// Permits are granted when the waiting claim asks. Therefore all waiting claims ask after each release, until no
-    /// more are granted.
+    /// For permits, when the waiting claim asks. Therefore the comparison lets all waiting claims ask after each
+    /// release, until no more are granted.
     WhenAsked,
 }
 
@@ -88,7 +88,7 @@ struct System {
 /// An answer, without the parts in which two correct engines may differ.
 #[derive(Debug, PartialEq)]
 enum Reply {
-    /// `rank`: how many known grants of the name have smaller tokens.
+    /// The claim holds the name. `rank` is the number of known grants of the name with smaller tokens.
     Held {
         rank: usize,
     },
@@ -109,7 +109,8 @@ impl System {
         Self { clients, tokens: Default::default(), waiting: Default::default(), granting }
     }
 
-    /// If grants need a request: lets all waiting claims ask until no more are granted.
+    /// If a waiting claim is granted only when it asks, lets all waiting claims ask until no more are granted.
+    /// Otherwise does nothing.
     async fn ask_until_stable(&mut self, claims: &[Claim], names: &[Name]) {
         let mut granted = self.granting == Granting::WhenAsked;
         while std::mem::take(&mut granted) {

@@ -15,9 +15,10 @@ pub struct PanicClock {
     inner: Arc<dyn Clock>,
     /// The name of the module, as in a backtrace.
     module: &'static str,
-    /// The next read by the module panics, unless one has panicked already.
+    /// Whether reads of the clock take a backtrace. If the backtrace shows the module, the read panics, unless one has
+    /// panicked already.
     armed: AtomicBool,
-    /// The panic has happened.
+    /// Whether the panic has happened.
     panicked: AtomicBool,
     /// How often the module read the time after the panic.
     reads_after_panic: AtomicUsize,
@@ -35,7 +36,7 @@ impl PanicClock {
     }
 
     /// Makes the clock panic at the next read by the module. From now on every read is slow, because it takes a
-    /// backtrace.
+    /// backtrace, until [`is_asked_again`](Self::is_asked_again) returns true.
     pub fn arm(&self) {
         self.armed.store(true, Ordering::SeqCst);
     }

@@ -10,8 +10,8 @@ use crate::{
     rig::{PATIENCE, acquire},
 };
 
-/// A claim of `other` waits behind two claims of `engine`: the holder and a waiter. The waiter gives up. The claim of
-/// `other` must be notified; when it asks, it must not be granted (I1).
+/// A claim of `other` waits behind two claims of `engine`: the holder and a waiter. This waiter gives up. The claim of
+/// `other` must be notified; when it asks, it must not be granted (invariant I1: exclusion).
 ///
 /// # Panics
 /// If the claim of `other` is not notified, or is granted.

@@ -8,8 +8,8 @@ use nix::{
     unistd::Pid,
 };
 
-/// Sends a signal to a child of this process. With a signal that stops the child, returns only when the child has
-/// stopped: on a busy machine, some of its threads run on for a while after the signal.
+/// Sends a signal to a child of this process. If the signal is SIGSTOP, returns only when the whole child is paused: on
+/// a busy machine, some of its threads run on for a while after the signal.
 ///
 /// # Panics
 /// If there is no such child.

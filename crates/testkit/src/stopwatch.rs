@@ -2,9 +2,10 @@
 //! wall clock.
 //!
 //! A test that judges by the wall clock fails when other programs take the processors or the disk. A [`Stopwatch`]
-//! measures against the yardstick, a thread of the same process. In each round, the thread sleeps and, in some rounds,
-//! writes to the disk. It counts one beat of 20 ms for each round, however long the round took. While more threads want
-//! to run than there are processors, a beat counts less: only the share of a processor that each thread gets.
+//! measures against the yardstick, a thread of the same process. In each round, this thread sleeps and, in some rounds,
+//! writes to the disk. The thread counts one beat of 20 ms for each round, however long the round took. While more
+//! threads want to run than there are processors, a beat counts less: only the share of a processor that each thread
+//! gets.
 
 use std::{
     fs,
@@ -31,7 +32,7 @@ static GIVEN: AtomicU64 = AtomicU64::new(0);
 pub struct Stopwatch {
     /// When the stopwatch was started.
     wall: Instant,
-    /// [`GIVEN`] at that time.
+    /// The value of [`GIVEN`] when the stopwatch was started.
     given: u64,
 }
 
@@ -47,7 +48,8 @@ impl Stopwatch {
         Self { wall: Instant::now(), given: GIVEN.load(Relaxed) }
     }
 
-    /// The time since the start by the wall clock. It is for lower bounds, which a busy machine cannot break.
+    /// The time since the start by the wall clock. It is for the lower bound of a duration: a busy machine makes
+    /// durations longer, so it cannot break this bound.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.wall.elapsed()

@@ -1,4 +1,4 @@
-//! The boot-time clock of a client. It has its own rate and runs on while the client is stopped. The plan can stop the
+//! The boot-time clock of a client. It has its own rate and runs on while the client is paused. The plan can pause the
 //! client when it reads the clock.
 
 use std::{sync::Arc, time::Duration};
@@ -20,7 +20,7 @@ pub(crate) struct ClientClock {
     group: Group,
     /// The reading of this clock when the world's clock reads zero.
     boot: Duration,
-    /// How many millionths of a second it advances in a second of the world.
+    /// How many millionths of a second this clock advances in a second of the world.
     rate: u128,
 }
 
@@ -37,7 +37,7 @@ impl ClientClock {
         Duration::from_nanos(u64::try_from(own_time.as_nanos() * MILLION / self.rate).unwrap_or(u64::MAX))
     }
 
-    /// Stops the client here for `length`, in the middle of its step, while the rest of the world goes on.
+    /// Pauses the client here for `length`, in the middle of its step, while the rest of the world goes on.
     fn suspend(&self, length: Duration) {
         let scheduler = self.journal.scheduler();
         let victim = self.group.number();
@@ -51,7 +51,7 @@ impl ClientClock {
         }
     }
 
-    /// The reading at this moment of the world.
+    /// The reading of this clock at the present time of the world.
     fn read(&self) -> Instant {
         let world = self.scheduler().now().as_nanos();
         let own_time = u64::try_from(u128::from(world) * self.rate / MILLION).unwrap_or(u64::MAX);

@@ -26,7 +26,7 @@ use crate::{
 /// The time after which the outcome of a request counts as unknown.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The lease of a pushed grant, unless the lease that the claim asks for is shorter.
+/// The lease of a pushed grant until its claim confirms it, unless the lease that the claim asks for is shorter.
 pub(crate) const CLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// The longest interval between two requests of a claim that waits for a notification.

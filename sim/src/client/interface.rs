@@ -36,7 +36,7 @@ pub(super) struct NetworkInterface {
     pub(super) in_flight: InFlight,
     pub(super) link: Link,
     network: Arc<Network>,
-    /// What is known of the server's clock.
+    /// What the client knows of the server's clock.
     server_clock: Mutex<ServerClock>,
     pending: Mutex<PendingCalls>,
     /// The claims that are in a queue.

@@ -17,11 +17,11 @@ use crate::server::Request;
 const DIAL_LIMIT: Duration = Duration::from_millis(600);
 /// The pause after the first failed attempt to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest pause after a failed attempt.
+/// The longest pause after a failed attempt to connect.
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// The interval at which the client asks for the server's time while a request or a waiter needs the connection.
 const PULSE_INTERVAL: Duration = Duration::from_millis(400);
-/// If the server does not answer such a question within this time, the connection counts as broken.
+/// If the server does not answer the question for its time within this limit, the connection counts as broken.
 const SILENCE_LIMIT: Duration = Duration::from_millis(800);
 
 /// The state of the connection.
@@ -69,7 +69,8 @@ impl Link {
 }
 
 impl NetworkInterface {
-    /// The usable connection. If there is none, waits until one attempt to make it has ended.
+    /// The usable connection. If there is none, waits until the next attempt to connect has ended. If this attempt
+    /// fails, returns an error.
     pub(super) async fn conn(&self) -> Result<u64, EngineError> {
         let mut dialed = std::pin::pin!(self.link.dialed.notified());
         dialed.as_mut().enable();
@@ -81,7 +82,7 @@ impl NetworkInterface {
         self.link.up().ok_or_else(|| EngineError::new(Fault::Retry, "cannot connect"))
     }
 
-    /// Keeps a connection up, from the first time at which one is wanted.
+    /// Waits until a connection is first wanted. From then on, makes a new connection whenever the current one breaks.
     pub(super) async fn keep_connected(self: Arc<Self>) {
         self.link.wanted.notified().await;
         let (mut pause, mut was_connected) = (FIRST_PAUSE, false);
@@ -123,7 +124,7 @@ impl NetworkInterface {
     }
 
     /// Asks the server for its time again and again, while a waiter or a request needs the connection. Returns when the
-    /// server does not answer in time.
+    /// server has not answered in time.
     async fn pulse(&self, conn: u64) {
         loop {
             self.host.nap(PULSE_INTERVAL).await;

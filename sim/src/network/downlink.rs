@@ -16,7 +16,8 @@ use crate::{
 };
 
 impl Network {
-    /// Sends a message to a client. The message is lost if `conn` is not the client's newest connection.
+    /// Sends a message to a client. On a network that keeps the order of messages, the message is lost if `conn` is
+    /// broken or is not the client's newest connection.
     pub(super) fn post(self: &Arc<Self>, inner: &mut NetworkState, to: Group, conn: u64, delivery: Delivery) {
         let now = self.scheduler().now();
         let (lag, late) = inner.lag;
@@ -39,7 +40,7 @@ impl Network {
         self.deliver_at(to, arrival, delivery);
     }
 
-    /// Sends a notification to a client.
+    /// Sends a notification to a client, on its newest connection. Does nothing if the protocol has no notifications.
     pub(super) fn notify(self: &Arc<Self>, inner: &mut NetworkState, to: Group, notification: Notification) {
         if self.protocol == Protocol::Poll {
             return;

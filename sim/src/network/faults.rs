@@ -9,9 +9,9 @@ use crate::{plan::Direction, rng::Rng, scheduler::Group};
 
 /// With this probability, in percent, each side notices that a connection broke.
 pub(super) const NOTICED_PERCENT: u64 = 60;
-/// The same probability if the connection broke because the server went down.
+/// The probability, in percent, that each side notices that a connection broke because the server went down.
 const NOTICED_AT_RESTART: u64 = 70;
-/// Both sides notice that the connection broke.
+/// This probability if both sides always notice that the connection broke.
 const ALWAYS: u64 = 100;
 
 impl Network {
@@ -32,7 +32,7 @@ impl Network {
         }
     }
 
-    /// Delays every second answer by `late`, of those that are sent before `until`.
+    /// Until `until`, delays every second message to each client by `late`.
     pub(crate) fn lag(&self, until: Instant, late: Duration) {
         self.lock().lag = (until, late);
     }
@@ -65,14 +65,16 @@ impl Network {
         inner.prolong_leases(by);
     }
 
-    /// The server fails over to another machine, which knows only the requests that arrived before `known`.
+    /// The server fails over to another machine, which knows only the requests that arrived before `known`. The clock
+    /// of the other machine is ahead by `skew` nanoseconds.
     pub(crate) fn fail_over(&self, known: Instant, skew: i64) {
         let mut inner = self.lock();
         inner.machine.fail_over(known, skew);
         inner.prolong_leases(skew);
     }
 
-    /// Breaks the connection of a client. Each side notices it with the probability `noticed`, in percent.
+    /// Breaks the connection of a client. Each side notices it with the probability `noticed`, in percent. Does nothing
+    /// on a network that does not keep the order of messages.
     pub(super) fn break_conn(self: &Arc<Self>, inner: &mut NetworkState, client: Group, noticed: u64) {
         if !self.keeps_order() {
             return;
@@ -92,7 +94,7 @@ impl Network {
 }
 
 impl NetworkState {
-    /// Records that leases last longer, by the time by which the server's clock is set back.
+    /// If `by` is negative, records that leases last longer, by the time by which the server's clock is set back.
     fn prolong_leases(&mut self, by: i64) {
         let longer = Duration::from_nanos(by.min(0).unsigned_abs());
         self.lease_start.values_mut().for_each(|(_, lease_start)| *lease_start = lease_start.after(longer));

@@ -26,7 +26,7 @@ pub(crate) use client_endpoint::Delivery;
 
 /// The percentage of messages that are slow.
 const SLOW_PERCENT: u64 = 2;
-/// How many times longer than others these messages take.
+/// How many times longer slow messages take than other messages.
 const SLOWNESS: u64 = 10;
 
 /// The numbers of the independent streams of random numbers.
@@ -62,11 +62,12 @@ struct NetworkState {
     requests: BTreeMap<(Group, u64), Fault>,
     /// The faults of single notifications, by client and number.
     notifications: BTreeMap<(Group, u64), Fault>,
-    /// For each claim, two times. The first is the latest time from which its lease counts: when the request was sent
-    /// by which the server last granted or renewed the claim, or when the server granted the claim by itself. The
-    /// second is the first time plus the time by which the server's clock was set back since then.
+    /// For each claim, two times. The first is the latest time from which its lease counts: the time at which the
+    /// request was sent by which the server last granted or renewed the claim, or the time at which the server granted
+    /// the claim by itself. The second is the first time plus the time by which the server's clock was set back since
+    /// then.
     lease_start: BTreeMap<ClaimId, (Instant, Instant)>,
-    /// Until when every second answer is late, and by how much.
+    /// Until when every second message to each client is late, and by how much.
     lag: (Instant, Duration),
     /// Until when the server is stalled.
     stalled_until: Instant,

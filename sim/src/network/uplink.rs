@@ -97,7 +97,8 @@ impl Network {
         self.scheduler().at(at, move || network.arrive(message));
     }
 
-    /// Handles a request that arrives: the server serves it, unless it is stalled or down.
+    /// Handles a request that arrives: the server serves it, unless it is too late. A stalled server serves it after
+    /// the stall, and a server that is down refuses it.
     fn arrive(self: &Arc<Self>, message: InTransit) {
         let now = self.scheduler().now();
         let mut inner = self.lock();

@@ -16,7 +16,8 @@ pub(crate) struct ClientPlan {
 }
 
 impl ClientPlan {
-    /// Whether its clock is slower than the server's by more than a hundredth, which is more than the margin allows.
+    /// Whether its clock is slower than the server's by more than a hundredth, which is more than the margin of
+    /// deadlines allows.
     #[must_use]
     pub(crate) const fn is_too_slow(&self) -> bool {
         self.fast < -10_000

@@ -211,19 +211,19 @@ impl Draw {
         }
     }
 
-    /// Adds a fault after which no lock server can keep exclusion. Then exclusion is not required, but losses have to
-    /// be reported and the fence has to hold.
+    /// Adds a fault after which no lock server can keep exclusion. In a run with such a fault, exclusion is not
+    /// required, but losses have to be reported and the fence has to hold.
     fn add_unsurvivable(&mut self, protocol: Protocol, clients: &mut [ClientPlan], faults: &mut Vec<Fault>) {
         let at = self.random_time();
-        // If tokens come from a counter and the counter is lost, the same tokens are created again. So only engines
-        // whose tokens do not come from a counter get a fail-over.
+        // If tokens come from a counter and a fail-over loses the counter, the same tokens are created again. So only
+        // engines whose tokens do not come from a counter get a fail-over.
         let most = if protocol == Protocol::Push { 5 } else { 2 };
         match self.among(0, most) {
             0 => {
                 faults.push(Fault::Step { at, by: self.fraction(self.lease, 1, 300).as_nanos() as i64 });
                 if protocol != Protocol::Push && self.rng.percent(70) {
-                    // An answer that was sent before the clock step arrives after the message that reveals the step,
-                    // but early enough that its client still waits for it.
+                    // With this delay, an answer that was sent before the clock step arrives after the message that
+                    // reveals the step, but early enough that its client still waits for the answer.
                     let late = self.fraction(self.lease, 4, 14);
                     faults.push(Fault::Lag { at: at.saturating_sub(late), length: late * 2, late });
                 }

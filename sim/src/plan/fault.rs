@@ -7,13 +7,13 @@ use crate::scheduler::{Moment, Sleeps};
 /// The fault of a single message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It never arrives.
+    /// The message never arrives.
     Lost,
-    /// The request is applied, but its answer never arrives. A notification never arrives.
+    /// A request is applied, but its answer never arrives. A notification never arrives.
     Unanswered,
-    /// It arrives later by this time. Its sender may have given up by then.
+    /// The message arrives later by this time. Its sender may have given up by then.
     Late(Duration),
-    /// It arrives, and arrives once more after this time.
+    /// The message arrives, and arrives once more after this time.
     Twice(Duration),
 }
 
@@ -31,32 +31,33 @@ pub(crate) enum Direction {
 /// A fault. `client` is the number of the client in the plan; `at` counts from the beginning of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// A fault of the `nth` request of a client. On a network that keeps the order, the connection breaks as well.
+    /// A fault of the `nth` request of a client. On a network that keeps the order of messages, the connection breaks
+    /// as well.
     Request { client: usize, nth: u64, fate: Fate },
     /// A fault of the `nth` notification for a client.
     Notification { client: usize, nth: u64, fate: Fate },
-    /// A client is stopped: by SIGSTOP, or because its machine is suspended.
+    /// A client is paused: by SIGSTOP, or because its machine is suspended.
     Stop { client: usize, at: Duration, length: Duration, sleeps: Sleeps },
-    /// A client is stopped in the middle of a step. After `at`, it reads its clock `readings` times, and is stopped at
+    /// A client is paused in the middle of a step. After `at`, it reads its clock `readings` times, and is paused at
     /// the next reading.
     StopAtReading { client: usize, at: Duration, readings: u32, length: Duration, moment: Moment },
-    /// A client is killed, and does not come back. If `unnoticed`, the server does not notice.
+    /// A client is killed, and does not come back. If `unnoticed`, the server does not notice that the client is gone.
     Crash { client: usize, at: Duration, unnoticed: bool },
     /// The connection of a client breaks.
     Reset { client: usize, at: Duration },
     /// No message in this direction passes between a client and the server.
     Cut { client: usize, at: Duration, length: Duration, way: Direction },
-    /// Every second answer that the server sends in this time is delayed by `late`. On a network that keeps no order,
-    /// later answers overtake the delayed ones.
+    /// Every second message that the server sends to a client in this time is delayed by `late`. On a network that does
+    /// not keep the order of messages, later messages overtake the delayed ones.
     Lag { at: Duration, length: Duration, late: Duration },
     /// The server is stalled. Its clock runs on.
     Stall { at: Duration, length: Duration },
-    /// The server is down, and comes back with everything that it has acknowledged.
+    /// The server is down for `length`, and comes back with everything that it has acknowledged.
     Restart { at: Duration, length: Duration },
     /// The server's clock is changed by this many nanoseconds.
     Step { at: Duration, by: i64 },
-    /// Another server replaces this one. It lacks the writes of the last `loses`. Its clock is ahead of this server's
-    /// clock by `skew` nanoseconds.
+    /// Another server replaces this one. It lacks the writes of the last `loses` before the fail-over. Its clock is
+    /// ahead of the replaced server's clock by `skew` nanoseconds.
     Failover { at: Duration, length: Duration, loses: Duration, skew: i64 },
 }
 

@@ -43,7 +43,7 @@ pub struct Plan {
     /// A deliberate mistake of the server or the client library.
     pub(crate) bug: Option<Bug>,
     /// Whether the owner of every request is the id of its attempt, so that the server's claims can be matched with
-    /// attempts. Then no hold is handed over within a client, because the owners differ.
+    /// attempts. If so, no hold is handed over within a client, because the owners differ.
     pub(crate) named: bool,
     /// The least and the largest delay of a message.
     pub(crate) delay: (Duration, Duration),
@@ -69,21 +69,24 @@ pub(crate) struct Lock {
 /// What a server still promises under the faults of a plan. A field is true if the promise holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promise {
-    /// I1 and its consequences. The promise ends if the server loses acknowledged writes, if the server's clock is set
-    /// forward, if a client's clock is slower by more than a hundredth, or if an operator breaks a hold by force.
+    /// I1 (exclusion) and its consequences. The promise ends if the server loses acknowledged writes, if the server's
+    /// clock is set forward, if a client's clock is slower by more than a hundredth, or if an operator breaks a hold by
+    /// force.
     pub(crate) exclusion: bool,
-    /// I2. A client whose clock is too slow cannot keep this promise.
+    /// I2 (honest deadlines). A client whose clock is too slow cannot keep this promise.
     pub(crate) deadlines: bool,
     /// No token is granted twice. If the server loses acknowledged writes and its clock is set back as well, it may
     /// grant a token twice.
     pub(crate) new_tokens: bool,
-    /// I4. It also needs exclusion, or named requests: otherwise a process that has not learned yet that its hold has
-    /// ended hands the hold over, with tokens that are older than those of the next hold.
+    /// I4 (growing tokens). It needs `new_tokens`, and either exclusion or named requests. Otherwise a process that has
+    /// not learned yet that its hold has ended can hand the hold over, with tokens that are older than those of the
+    /// next hold.
     pub(crate) tokens: bool,
     /// No clock runs ahead, and none seems to run ahead because answers overtook each other. So there is no reason to
     /// doubt a hold that is not lost.
     pub(crate) no_doubt: bool,
-    /// Whether the plan has no faults. Then no waiter is overtaken, and no claim waits while the lock is free.
+    /// Whether the plan has no faults and all clients start at the begin of the run. If so, no waiter is overtaken, and
+    /// no claim waits while the lock is free.
     pub(crate) calm: bool,
 }
 
@@ -100,13 +103,13 @@ impl Plan {
         self.acquisitions().count()
     }
 
-    /// The longest lease.
+    /// The longest lease that an acquisition asks for.
     #[must_use]
     pub(crate) fn longest_lease(&self) -> Duration {
         self.acquisitions().map(|op| op.ttl).max().unwrap_or_default()
     }
 
-    /// The shortest lease.
+    /// The shortest lease that an acquisition asks for.
     #[must_use]
     pub(crate) fn shortest_lease(&self) -> Duration {
         self.acquisitions().map(|op| op.ttl).min().unwrap_or_default()
@@ -119,8 +122,8 @@ impl Plan {
         self.longest_lease() * 2 + Duration::from_secs(8)
     }
 
-    /// Whether a client is stopped in a way that makes a timer late: its machine is suspended, or it is stopped after
-    /// it read the clock and before it begins the sleep that it computed from this reading.
+    /// Whether a client is paused in a way that makes a timer late: the client's machine is suspended, or the client
+    /// is paused after it read the clock and before it begins the sleep that it computed from this reading.
     pub(crate) fn delays_timers(&self) -> bool {
         let delays = |fault: &Fault| {
             matches!(
@@ -132,7 +135,7 @@ impl Plan {
         self.faults.iter().any(delays)
     }
 
-    /// The total time for which clients are stopped in the middle of a step.
+    /// The total time for which clients are paused in the middle of a step.
     pub(crate) fn stops_in_steps(&self) -> Duration {
         let length = |fault: &Fault| match *fault {
             Fault::StopAtReading { length, .. } => length,
@@ -141,7 +144,7 @@ impl Plan {
         self.faults.iter().map(length).sum()
     }
 
-    /// The total time for which clients are stopped.
+    /// The total time for which clients are paused.
     pub(crate) fn stops(&self) -> Duration {
         let length = |fault: &Fault| match *fault {
             Fault::Stop { length, .. } | Fault::StopAtReading { length, .. } => length,
@@ -151,7 +154,7 @@ impl Plan {
     }
 
     /// Whether the engine names groups of holds that are to be renewed together. Few plans have groups, so that most
-    /// seeds still give the same runs as before groups existed.
+    /// seeds still give the same runs as in versions of the simulation without groups.
     pub(crate) const fn groups(&self) -> bool {
         self.seed % 12 == 7
     }
@@ -161,7 +164,7 @@ impl Plan {
         self.acquisitions().any(|op| op.breaks == Some(Breaking::Forced))
     }
 
-    /// Whether an operator breaks a hold, by force or not. Histories do not record that.
+    /// Whether an operator breaks a hold, by force or not. Histories do not record breaks.
     pub(crate) fn breaks(&self) -> bool {
         self.acquisitions().any(|op| op.breaks.is_some())
     }

@@ -68,6 +68,7 @@ pub(crate) struct Op {
     pub(crate) again: bool,
     /// How the hold ends.
     pub(crate) end: End,
-    /// The time limit for closing the `Locks` of the process after this acquisition. `None`: it is not closed.
+    /// The time limit for closing the `Locks` of the process after this acquisition. `None`: the `Locks` are not
+    /// closed.
     pub(crate) closes: Option<Duration>,
 }

@@ -27,7 +27,7 @@ struct Slot<T> {
     due: Option<T>,
 }
 
-/// Identifies an entry.
+/// Identifies an entry until the entry is moved or removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     number: u64,
@@ -50,8 +50,8 @@ impl<T> Agenda<T> {
         self.number(at, slot)
     }
 
-    /// Moves the entry to `at`. Among entries with this time, it counts as added now. `None` if the entry is not in the
-    /// agenda any more.
+    /// Moves the entry to `at` and returns its new key. Among entries with this time, it counts as added now. `None`:
+    /// the entry is not in the agenda any more.
     pub(super) fn put_off(&mut self, key: Key, at: Instant) -> Option<Key> {
         self.get(key)?;
         Some(self.number(at, key.slot))

@@ -1,4 +1,4 @@
-//! Groups of tasks that live, stop and die together, as the threads of a process do.
+//! Groups of tasks that live, pause and die together, as the threads of a process do.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -7,7 +7,7 @@ use std::{
 
 use super::{Scheduler, task::TaskId};
 
-/// A group of tasks. The group [`Group::WORLD`] is never stopped.
+/// A group of tasks. The group [`Group::WORLD`] is never paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Group(pub(super) usize);
 
@@ -25,49 +25,49 @@ impl Group {
 /// The state of a group.
 #[derive(Debug, Default)]
 pub(super) struct GroupState {
-    /// Whether it is stopped.
+    /// Whether the group is paused: its tasks do not run until [`Scheduler::cont`].
     stopped: bool,
-    /// Whether it was killed.
+    /// Whether the group was killed.
     dead: bool,
-    /// The tasks of the group that became ready while it was stopped.
+    /// The tasks of the group that became ready while it was paused.
     pub(super) parked: Vec<TaskId>,
-    /// If set: the group reads its clock this many times, and at the next reading it is stopped for this time.
+    /// If set: the group reads its clock this many times, and at the next reading it is paused for this time.
     pub(super) stop_at_reading: Option<(u32, Duration, Moment)>,
     /// The number of its unfinished tasks.
     pub(super) tasks: usize,
 }
 
-/// The parts of a group's state that are read at every step. See [`Scheduler`].
+/// The parts of a group's state that are read at every step, and are therefore not behind the lock. See [`Scheduler`].
 #[derive(Debug, Default)]
 pub(super) struct HotState {
-    /// Whether it was killed.
+    /// Whether the group was killed.
     dead: AtomicBool,
     /// The total time for which the group was suspended, in nanoseconds. Its sleeps last longer by that time.
     suspended: AtomicU64,
-    /// Whether the group will be stopped at a reading of its clock.
+    /// Whether the group will be paused at a reading of its clock.
     may_stop: AtomicBool,
 }
 
 impl GroupState {
-    /// Whether the group is neither stopped nor dead.
+    /// Whether the group is neither paused nor dead.
     pub(super) fn runs(&self) -> bool {
         !self.stopped && !self.dead
     }
 }
 
-/// Whether the sleeps of a group go on while it is stopped.
+/// Whether the sleeps of a group go on while it is paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleeps {
-    /// As for a process that got SIGSTOP.
+    /// The sleeps go on, as for a process that got SIGSTOP.
     GoOn,
-    /// As when the whole machine is suspended.
+    /// The sleeps do not go on, as when the whole machine is suspended.
     Suspend,
 }
 
-/// Whether a group stops before or after a reading of its clock.
+/// Whether a group pauses before or after a reading of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// Just before the reading, so the reading shows the time after the stop.
+    /// Just before the reading, so the reading shows the time after the pause.
     Before,
     /// Just after the reading, so the value of the reading is old when the group runs again.
     After,
@@ -79,8 +79,8 @@ impl Scheduler {
         (1..self.hot_states.len()).map(Group)
     }
 
-    /// Stops a group, which the caller lets run again by [`cont`](Self::cont) after `length`. Returns `false` if the
-    /// group is not running now.
+    /// Pauses a group. The caller must let the group run again after `length`, by [`cont`](Self::cont). Returns `false`
+    /// and does nothing if the group is paused or dead already.
     pub(crate) fn stop(&self, group: Group, length: Duration, sleeps: Sleeps) -> bool {
         let mut inner = self.lock();
         let state = &mut inner.groups[group.0];
@@ -96,7 +96,7 @@ impl Scheduler {
         true
     }
 
-    /// Lets a stopped group run again.
+    /// Lets a paused group run again.
     pub(crate) fn cont(&self, group: Group) {
         let mut inner = self.lock();
         let state = &mut inner.groups[group.0];
@@ -125,15 +125,15 @@ impl Scheduler {
         self.lock().groups[group.0].tasks
     }
 
-    /// Plans a stop in the middle of a step: the group reads its clock `readings` times, and is stopped for `length` at
+    /// Plans a pause in the middle of a step: the group reads its clock `readings` times, and is paused for `length` at
     /// the next reading.
     pub(crate) fn stop_at_reading(&self, group: Group, readings: u32, length: Duration, moment: Moment) {
         self.lock().groups[group.0].stop_at_reading = Some((readings, length, moment));
         self.hot_states[group.0].may_stop.store(true, Ordering::Relaxed);
     }
 
-    /// Counts a reading of the clock of a group. If the group has to stop at this reading, returns for how long, and
-    /// whether before or after the reading.
+    /// Counts a reading of the clock of a group. If the group has to pause at this reading, returns for how long, and
+    /// whether before or after the reading; otherwise returns `None`.
     pub(crate) fn read(&self, group: Group) -> Option<(Duration, Moment)> {
         if !self.hot_states[group.0].may_stop.load(Ordering::Relaxed) {
             return None;

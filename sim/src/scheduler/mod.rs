@@ -1,7 +1,7 @@
 //! Virtual time. It passes only when no task is ready. The tasks, sleeps and events of the whole world run on one
 //! thread, in an order that the seed decides.
 //!
-//! Tasks belong to groups, one for each client, which can be stopped, suspended and killed as processes can.
+//! Tasks belong to groups, one for each client, which can be paused, suspended and killed as processes can.
 
 mod agenda;
 mod group;

@@ -11,8 +11,8 @@ use leasehold_core::Instant;
 
 use super::{Group, Scheduler, agenda::Key};
 
-/// A future that resolves at a time of the world's clock. If its group is suspended meanwhile, it resolves later by the
-/// time of the suspension.
+/// A future that resolves at a time of the world's clock. If its group is suspended before this time, the future
+/// resolves later by the length of the suspension.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub(crate) struct Sleep {

@@ -1,4 +1,5 @@
-//! The main loop: events that are due happen, then one ready task is polled, then time passes.
+//! The main loop. In each step, the first event that is due happens. If no event is due, a ready task is polled. If no
+//! task is ready, time passes until the next event.
 
 use std::{
     fmt,
@@ -25,15 +26,15 @@ use crate::rng::Rng;
 const WORLD_BEGIN: Instant = Instant::from_nanos(1_000_000_000_000);
 /// The longest time in nanoseconds that passes for one poll of a task.
 const MAX_STEP: u64 = 20_000;
-/// By how many nanoseconds a sleep may last too long, as the timers of real runtimes are not exact either.
+/// By how many nanoseconds a sleep may last too long. The timers of real runtimes are not exact either.
 const MAX_OVERSLEEP: u64 = 1_200_000;
 
-/// The scheduler: virtual time, and all events in it. The world has one thread. So values that are read at every step
-/// are not behind the lock: taking the lock would cost more than reading the value.
+/// The scheduler: virtual time, and all events in it. The world has one thread, so values that are read at every step
+/// need not be behind the lock. Taking the lock would cost more than reading the value.
 pub(crate) struct Scheduler {
     /// The time, in nanoseconds.
     now: AtomicU64,
-    /// The states of all groups that are read at every step.
+    /// The parts of the groups' states that are read at every step.
     pub(super) hot_states: Box<[HotState]>,
     inner: Mutex<SchedulerState>,
 }
@@ -132,7 +133,7 @@ impl Scheduler {
         Sleep::new(self, group, self.now().after(length + over))
     }
 
-    /// Calls `act` at `at`, or in the first step of the loop after that.
+    /// Calls `act` at the time `at`, or in the first step of the loop after this time.
     pub(crate) fn at(&self, at: Instant, act: impl FnOnce() + Send + 'static) {
         self.lock().due.add(at, Due::Do(Box::new(act)));
     }
@@ -207,7 +208,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes the first event of the agenda, and advances the time to its due time.
+    /// Takes the first event of the agenda, and sets the time to just after `now`.
     fn take_due(&self, inner: &mut SchedulerState, now: Instant) -> Next {
         self.tick(now);
         inner.due.pop().map_or(Next::Over, Next::Due)
@@ -225,7 +226,7 @@ impl Scheduler {
         Next::Poll(Polled { future, waker })
     }
 
-    /// Advances the clock a little, so that no two events have the same time.
+    /// Sets the clock to just after `now`, so that no two events have the same time.
     fn tick(&self, now: Instant) -> Instant {
         let now = now.after(Duration::from_nanos(1));
         self.set(now);
@@ -270,7 +271,8 @@ impl Scheduler {
         }
     }
 
-    /// Schedules a wake of `waker` at `at`. It replaces the wake that `entry` had scheduled.
+    /// Schedules a wake of `waker` at `at`, and returns its entry. If `entry` is given, replaces the wake of that
+    /// entry.
     pub(super) fn wake_at(&self, at: Instant, waker: &Waker, entry: Option<Key>) -> Key {
         let mut inner = self.lock();
         let due = &mut inner.due;
@@ -294,8 +296,8 @@ impl Scheduler {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, SchedulerState> {
-        // A panic of a task ends its run. But then the values of the run are dropped, and their drops still need the
-        // scheduler.
+        // A panic of a task ends its run. The values of the run are dropped then, and their drops still need the
+        // scheduler. So the lock is taken even if it is poisoned.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -26,9 +26,9 @@ pub(crate) struct Machine {
 
 /// One request, as a replica would receive it.
 struct LogEntry {
-    /// When it arrived, by the world's clock.
+    /// When the request arrived, by the world's clock.
     at: Instant,
-    /// When it arrived, by the server's clock.
+    /// When the request arrived, by the server's clock.
     now: Instant,
     from: Group,
     request: Request,
@@ -38,7 +38,7 @@ struct LogEntry {
 
 /// What the server sends because of a request: its clock, the answer, and notifications for other clients.
 pub(crate) struct ServerReply {
-    /// The reading of its clock.
+    /// The reading of the server's clock.
     pub(crate) clock: Duration,
     /// The answer.
     pub(crate) reply: Reply,
@@ -109,7 +109,7 @@ impl Machine {
         self.store.in_use(now)
     }
 
-    /// The reading of the machine's clock.
+    /// The reading of the machine's clock when the world's clock reads `at`.
     fn clock(&self, at: Instant) -> Instant {
         Instant::from_nanos((EPOCH + at.as_nanos()).wrapping_add_signed(self.clock_offset))
     }

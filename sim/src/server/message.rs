@@ -41,8 +41,8 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// Those of these claims whose leases this reply begins anew. The claims are those that the request [would
-    /// extend](Request::extends), in the same order.
+    /// Of these claims, those whose leases begin anew with this reply. The caller must pass the claims that the request
+    /// [would extend](Request::extends), in the same order.
     pub(crate) fn extended(&self, claims: Vec<ClaimId>) -> impl Iterator<Item = ClaimId> {
         let is_extended = |at: usize| match self {
             Self::Claim(answer) => matches!(answer, Ok(Answer::Held(_))),

@@ -1,5 +1,5 @@
-//! The modelled server: the machine of `leasehold_core::lock_state` for every name. Its clock can be set, and its
-//! machine can stall, restart and lose data.
+//! The modelled server: the lock rules of `leasehold_core::lock_state` for every name, on a modelled machine. The clock
+//! of this machine can be set, and the machine can stall, restart and lose data.
 
 mod machine;
 mod message;

@@ -1,4 +1,4 @@
-//! The server's data and its verbs. The time is an argument, so that requests can be replayed.
+//! The server's data and its verbs. The time is an argument, so that a fail-over can serve old requests again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -229,19 +229,20 @@ impl Store {
         if self.has(Bug::ExpiresEarly) { ttl * 3 / 4 } else { ttl }
     }
 
-    /// Converts a token to the token that clients see, and back. A bug may make the tokens that clients see fall.
+    /// Converts a token to the token that clients see, and back. With [`Bug::TokensFall`], the tokens that clients see
+    /// fall.
     fn shown_token(&self, token: Token) -> Token {
         let number = if self.has(Bug::TokensFall) { (1 << 62) - token.number } else { token.number };
         Token { number, ..token }
     }
 
-    /// A grant that the server does not store: a bug.
+    /// Makes a grant that the server does not store, as a deliberate bug.
     fn unstored_grant(&mut self, context: &RequestContext<'_>, claim: &Claim, ttl: Duration) -> Grant {
         let token = mint(self.protocol, &mut self.newest, context.now, claim.tokens);
         Grant { token, tokens: claim.tokens, ttl: Some(ttl), previous: Previous::Clean }
     }
 
-    /// Frees a name even if another claim holds it: a bug.
+    /// Frees a name even if another claim holds it, as a deliberate bug.
     fn free_any_holder(&mut self, context: &mut RequestContext<'_>, name: &Name) -> bool {
         let view = self.names.get(name).map(|queue| queue.view(name, name.as_str(), context.now));
         let token = view.and_then(|view| view.holders.first()?.token);
@@ -263,8 +264,8 @@ pub(crate) fn micros(now: Instant) -> u64 {
     now.as_nanos() / 1000
 }
 
-/// Creates growing tokens. If the counter may be lost, as on Redis, a token is at least the time of the clock.
-/// Otherwise it is one more than the newest token.
+/// Creates a token that is larger than all earlier ones. If the protocol is like that of Redis, whose counter may be
+/// lost, the token is at least the clock's time in microseconds. Otherwise it is one more than the newest token.
 fn mint(protocol: Protocol, newest: &mut u64, now: Instant, tokens: u32) -> Token {
     let floor = if protocol == Protocol::Push { micros(now) } else { 0 };
     let first = floor.max(*newest + 1);

@@ -18,7 +18,7 @@ use crate::{
     plan::{End, Patience},
 };
 
-/// The longest time from a grant until its user sees it, if the process is not stopped.
+/// The longest time from a grant until its user sees it, if the process is not paused.
 const SLACK: Duration = Duration::from_millis(10);
 
 /// A hold, from its grant to the call of its release.
@@ -60,7 +60,7 @@ impl<'a> ActiveHold<'a> {
         });
         user.journal.scheduler().note(*id, || format!("{} was granted to {id:x}", lock.name));
         let now = user.now();
-        // If the process was stopped before it confirmed a pushed grant, the minimum hold time counts from the push,
+        // If the process was paused before it confirmed a pushed grant, the minimum hold time counts from the push,
         // whose time is not recorded.
         let pushed = !user.plan.stops_in_steps().is_zero();
         let since = (if pushed { Instant::from_nanos(0) } else { sent.unwrap_or(now) }, now);
@@ -83,8 +83,8 @@ impl<'a> ActiveHold<'a> {
             let ttl = Some(nanos(attempt.op.ttl));
             attempt.record(What::RenewOk { deadline: deadline.as_nanos(), ttl });
         }
-        // While holds may be in doubt, a failed check does not show a loss: the hold may become valid again. Then only
-        // a reported loss counts.
+        // In runs in which holds may be in doubt, a failed check does not show a loss: the hold may become valid again.
+        // In such runs only a reported loss counts.
         let is_lost = attempt.user.plan.promise().no_doubt || self.reported.load(Ordering::Relaxed);
         // The hold may lapse between the check and the reading of its deadline. Then the deadline that it had at the
         // check is not known.
@@ -122,8 +122,8 @@ impl<'a> ActiveHold<'a> {
             End::Release => guard.release().await,
             End::MinHold(at_least) => guard.release_at_least(at_least).await,
         };
-        // I10: if a release is answered within the call, the server was not asked, so the answer says only what the
-        // process knows.
+        // I10: if a release is answered at the instant of its call, the server was not asked, so the answer says only
+        // what the process knows.
         if released.is_ok() && !valid && attempt.user.now() == asked {
             let text =
                 format!("{:x} got the answer at once that it freed a hold which was not valid", attempt.id);
@@ -140,8 +140,8 @@ impl<'a> ActiveHold<'a> {
 }
 
 impl Attempt<'_> {
-    /// F02: complains about a grant that had lapsed before the user got it. A user may get such a grant only if its
-    /// process was stopped.
+    /// Complains about a grant that had lapsed before the user got it (F02 of `docs/proof.md`). A user is allowed to
+    /// get such a grant only if its process was paused.
     fn check_alive(&self, deadline: Instant, asked: Option<Instant>) {
         let Self { user, op, .. } = self;
         let is_dead =
@@ -152,9 +152,9 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether the first deadline is also the last. It is not if the user confirms the hold; if the grant may have been
-    /// pushed, because it is then extended once to the requested lease; if the hold is shared, because other tasks of
-    /// the process may renew it; or if holds may be in doubt.
+    /// Whether the first deadline is also the last. There are later deadlines if the lease is renewed; if the user
+    /// confirms the hold; if the grant may have been pushed, because it is then extended once to the requested lease;
+    /// if the hold is shared, because other tasks of the process may renew it; or if holds may be in doubt.
     fn is_fixed(&self) -> bool {
         let (op, plan) = (self.op, &self.user.plan);
         let is_last = self.mode() != Mode::Shared && !op.renew && !op.confirm && op.patience == Patience::Try;
@@ -181,13 +181,13 @@ impl Attempt<'_> {
         watch
     }
 
-    /// Until when the guard is valid, by the world's clock. A time in the past if it is not valid now.
+    /// Until when the guard is valid, by the world's clock. A time in the past if the guard is not valid now.
     fn deadline(&self, guard: &Guard) -> Instant {
         loop {
             let now = self.user.now();
             let left = guard.remaining();
-            // If the client was stopped between the two readings, they do not belong together and give no deadline. It
-            // reads again.
+            // If the client was paused between the two readings, the readings do not belong together and give no
+            // deadline. In this case the loop reads again.
             if self.user.now() == now {
                 return match left {
                     None => Instant::NEVER,

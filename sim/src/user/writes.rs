@@ -45,7 +45,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether the user writes now. A careful user writes only if a check finds the hold valid.
+    /// Whether the user writes now. A user that is not stubborn writes only if a check finds the hold valid.
     fn may_write(&self, active_hold: &ActiveHold<'_>) -> bool {
         self.op.stubborn || active_hold.guard.check()
     }

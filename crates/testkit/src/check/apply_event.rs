@@ -5,7 +5,7 @@ use super::attempt_history::{
 };
 use crate::history::{Event, What};
 
-/// Applies an event to the history of an attempt. If the event is impossible, returns the reason.
+/// Applies an event to the history of an attempt. If the event is impossible, returns the reason; otherwise `None`.
 pub(super) fn apply_event<'h>(
     attempt: &mut AttemptHistory<'h>,
     event_index: usize,
@@ -82,7 +82,7 @@ pub(super) fn apply_event<'h>(
     (needs_grant && attempt.grant.is_none()).then_some("an event of a hold that was not granted")
 }
 
-/// Records that the acquire failed at `t`.
+/// Records that the acquire failed at `t`. If that is impossible, returns the reason; otherwise `None`.
 fn record_failure(attempt: &mut AttemptHistory<'_>, t: u64, failure: Failure) -> Option<&'static str> {
     if attempt.returned().is_some() {
         return Some("an acquire returned twice");
@@ -91,7 +91,7 @@ fn record_failure(attempt: &mut AttemptHistory<'_>, t: u64, failure: Failure) ->
     None
 }
 
-/// Records that the release was answered at `t`.
+/// Records that the release was answered at `t`. If that is impossible, returns the reason; otherwise `None`.
 fn record_release_answer(attempt: &mut AttemptHistory<'_>, t: u64, outcome: Outcome) -> Option<&'static str> {
     if attempt.release.is_none() || attempt.answer.is_some() {
         return Some("an answer to a release that was not called, or a second answer");

@@ -6,8 +6,8 @@ use leasehold_core::Mode;
 
 use crate::history::AttemptId;
 
-/// One attempt, from its call to the answer of its release. Times are nanoseconds; `event` fields are indices into the
-/// history.
+/// One attempt, from the call of its acquire to the answer of its release. Times are nanoseconds; `event` fields are
+/// indices into the history.
 #[derive(Debug)]
 pub(super) struct AttemptHistory<'h> {
     pub(super) id: AttemptId,
@@ -19,9 +19,9 @@ pub(super) struct AttemptHistory<'h> {
     pub(super) invoked: u64,
     /// The longest wait. 0: the attempt does not wait. `None`: there is no limit.
     pub(super) limit: Option<u64>,
-    /// The attempt whose hold this re-entrant attempt enters again.
+    /// The attempt whose hold this re-entrant attempt enters again. `None`: this attempt is not re-entrant.
     pub(super) outer_attempt: Option<AttemptId>,
-    /// The attempt may make several claims, one after the other.
+    /// Whether the attempt can make several claims, one after the other.
     pub(super) retries: bool,
     /// When the claim was first seen in the queue.
     pub(super) queued: Option<u64>,
@@ -58,9 +58,9 @@ pub(super) struct Granted<'h> {
     pub(super) ttl: Option<u64>,
     /// When the request that got the grant was sent, if that is known.
     pub(super) sent_at: Option<u64>,
-    /// A task of the client waits for the loss and records it.
+    /// Whether a task of the client waits for the report of a loss and records it.
     pub(super) watched: bool,
-    /// The lease is not renewed.
+    /// Whether the lease is never renewed.
     pub(super) fixed: bool,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Renewal {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Renewing {
     count: usize,
-    /// When the only renewal in flight was sent.
+    /// When the only renewal in flight was sent. `None`: there is none, or the answers of several may be confused.
     sent_at: Option<u64>,
 }
 
@@ -153,14 +153,15 @@ pub(super) enum Outcome {
 }
 
 impl AttemptHistory<'_> {
-    /// The latest deadline acknowledged up to `t`. `None`: not granted, or the hold never lapses.
+    /// The latest deadline acknowledged up to `t`. `None`: the attempt was never granted, or the hold never lapses.
     pub(super) fn deadline_at(&self, t: u64) -> Option<u64> {
         let first = self.grant?.deadline?;
         let renewed = self.renewals.partition_point(|renewal| renewal.at <= t).checked_sub(1);
         Some(renewed.map_or(first, |last| self.renewals[last].deadline.max(first)))
     }
 
-    /// The latest deadline that was acknowledged at any time. `None`: not granted, or the hold never lapses.
+    /// The latest deadline that was acknowledged at any time. `None`: the attempt was never granted, or the hold never
+    /// lapses.
     pub(super) fn deadline(&self) -> Option<u64> {
         let first = self.grant?.deadline?;
         let renewed = self.renewals.iter().map(|renewal| renewal.deadline);
@@ -182,8 +183,8 @@ impl AttemptHistory<'_> {
         self.grant.map(|grant| grant.at).or(self.failure.map(|(at, _)| at))
     }
 
-    /// When the loss was reported, if the user did not release the hold before its lease ended. In this case the end of
-    /// the hold notified no waiter.
+    /// When the loss was reported, if the user did not release the hold before its lease ended; otherwise `None`. The
+    /// end of a lease notifies no waiter.
     pub(super) fn lost_without_release(&self) -> Option<u64> {
         let (lost, deadline) = (self.lost?, self.deadline()?);
         let outlasted_lease = self.release.is_none_or(|release| release.at >= deadline);
@@ -201,7 +202,8 @@ impl AttemptHistory<'_> {
         self.is_try() && !self.retries
     }
 
-    /// The longest lease that the hold is known to have had. `None`: never granted, or the hold never lapses.
+    /// The longest lease that the hold is known to have had. `None`: the attempt was never granted, or the hold never
+    /// lapses.
     pub(super) fn longest_ttl(&self) -> Option<u64> {
         let first = self.grant?.ttl?;
         Some(self.renewals.iter().filter_map(|renewal| renewal.ttl).fold(first, u64::max))

@@ -1,5 +1,5 @@
-//! I11: an attempt that ends without a grant leaves nothing on the server. An attempt with a grant leaves no other
-//! claim.
+//! I11: an attempt that ends without a grant leaves nothing on the server. An attempt with a grant leaves no claim
+//! besides the one that was granted.
 
 use super::{
     Invariant, Verdict,
@@ -30,9 +30,9 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// When the attempt ended, and the time from which the server must no longer report it. An attempt ends with its
-/// failure. An attempt with a grant ends with the answer to its release; only a waiter that the server reports for it
-/// is checked. `None`: there is nothing to check.
+/// When the attempt ended, and the time from which the server must no longer report it. An attempt without a grant ends
+/// with its failure. An attempt with a grant ends with the answer to its release; it is checked only if the server
+/// reports it as a waiter. `None`: there is nothing to check.
 fn ended_and_due(
     index: &HistoryIndex<'_>,
     attempt: &AttemptHistory<'_>,

@@ -30,9 +30,9 @@ fn compare_with_request<'h>(
 ) {
     let Some(grant) = attempt.grant else { return };
     let terms = index.terms;
-    // A waiting attempt sends several requests, and the first one gets no grant. The only thing known of the last
-    // request is that it was sent before the answer. A single try sends one request soon after the call, unless it has
-    // to connect first.
+    // A waiting attempt sends several requests, and its first request gets no grant. The only thing known of the
+    // request that got the grant is that it was sent before the answer. A single try sends one request soon after the
+    // call of the acquire, unless it has to connect to the server first.
     let soon = nanos(terms.report_limit);
     let connected = !index.storms.iter().any(|&(from, until)| from < grant.at && until > attempt.invoked);
     let sent_by =
@@ -61,7 +61,8 @@ fn compare_with_request<'h>(
     }
 }
 
-/// A hold that is valid while the server is asked must exist on the server, and must not outlive the server's expiry.
+/// Compares each hold that was valid when the server was asked for its locks with the answer of the server. The hold
+/// must exist on the server, and its deadline must not be later than its expiry on the server.
 fn compare_with_server<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
     let mut next_truth = 0;
     let mut server_views: Vec<_> = index.server_views.iter().collect();
@@ -91,7 +92,7 @@ fn compare_with_server<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, '
     }
 }
 
-/// Compares a hold that is valid until `end` with what the server reported meanwhile.
+/// Compares a hold that is valid until `end` with a state that the server reported during the hold.
 fn compare<'h>(
     index: &HistoryIndex<'h>,
     server_view: &ServerView<'h>,
@@ -123,8 +124,8 @@ fn compare<'h>(
     }
 }
 
-/// The holder on the server that is the hold of this attempt. It is found by the attempt id, or by the first token of
-/// the block.
+/// The holder on the server that is the hold of this attempt. It is found by the attempt id, otherwise by its first
+/// token: the largest one that is not larger than the token of the attempt.
 fn holder<'t>(server_view: &'t ServerView<'_>, attempt: &AttemptHistory<'_>) -> Option<&'t Held> {
     let is_own = |held: &&Held| held.attempt == attempt.id || attempt.outer_attempt == Some(held.attempt);
     let token = attempt.grant.map_or(0, |grant| grant.token);

@@ -1,4 +1,4 @@
-//! I1: a sweep over the begins and ends of active holds.
+//! I1 (exclusion): a sweep in order of time over the begins and ends of active holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,8 @@ fn spans<'b, 'h>(index: &'b HistoryIndex<'h>, attempts: &[&'b AttemptHistory<'h>
     by_root.into_values().chain(apart).collect()
 }
 
-/// The outermost attempt of a re-entrant attempt.
+/// The id of the attempt that got the hold: the outermost attempt if `attempt` is re-entrant, otherwise `attempt`
+/// itself.
 fn root(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> u64 {
     let mut root = attempt;
     // Each step goes back in time, so the loop ends.

@@ -53,7 +53,7 @@ impl<'b, 'h> SentWrite<'b, 'h> {
         self.attempt.grant.map_or("", |grant| grant.lineage)
     }
 
-    /// When the write was acknowledged, and the event that says so.
+    /// When the write was acknowledged, and the index of the event that says so.
     fn acknowledged(&self) -> Option<(u64, usize)> {
         let answer = self.write.answer.filter(|(_, how, _)| *how == Acceptance::Acknowledged);
         answer.map(|(at, _, event)| (at, event))
@@ -121,7 +121,8 @@ fn by_answers<'h>(writes: &[SentWrite<'_, 'h>], finding: &mut Finding<'_, 'h>) {
     }
 }
 
-/// Checks that the tokens never decrease in the order in which the resource has the writes.
+/// Checks that tokens never decrease from one write to the next, in the order in which the final contents have the
+/// writes.
 fn by_log<'h>(writes: &[SentWrite<'_, 'h>], contents: &Contents<'h>, finding: &mut Finding<'_, 'h>) {
     let by_element: HashMap<u64, &SentWrite<'_, 'h>> =
         writes.iter().map(|sent| (sent.write.element, sent)).collect();

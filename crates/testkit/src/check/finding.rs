@@ -6,7 +6,7 @@ use super::{
 };
 use crate::history::{Event, What};
 
-/// How many violations are shown in full. The first ones show what is wrong; the others are only counted.
+/// How many violations are shown in full. Further violations are only counted.
 const MAX_SHOWN: usize = 10;
 
 /// A verdict under construction.
@@ -89,7 +89,8 @@ impl<'b, 'h> Finding<'b, 'h> {
         self.verdict
     }
 
-    /// The events that bound an active hold: all events except checks, writes, and renewals before the last renewal.
+    /// The events that bound the active hold of an attempt: all events of the attempt except checks, writes, and all
+    /// renewals but the last acknowledged one.
     fn bounding_events(&self, attempt: &AttemptHistory<'_>) -> Vec<usize> {
         let last_renewal = attempt.renewals.last().map(|renewal| renewal.event);
         let bounding = |&event: &usize| match self.index.events[event].what {

@@ -1,4 +1,4 @@
-//! A history, indexed in one pass: attempts by lock, disturbances, looks at the server, probes.
+//! A history, indexed in one pass: attempts by lock, disturbances, recorded states of the server, probes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,7 +23,7 @@ pub(super) struct HistoryIndex<'h> {
     pub(super) server_views: Vec<ServerView<'h>>,
     /// The longest known lease of each lock. 0: the holds of the lock end with their processes.
     pub(super) longest_lease: HashMap<&'h str, u64>,
-    /// When each process was stopped. A stop without a recorded end lasts until the end of the history.
+    /// When each process was paused. A pause without a recorded end lasts until the end of the history.
     pub(super) stops: HashMap<u32, Vec<(u64, u64)>>,
     /// When the machine gave no processor or disk time.
     pub(super) stalls: Stalls,
@@ -44,9 +44,9 @@ pub(super) struct HistoryIndex<'h> {
 /// The state of a lock as an administrator's connection read it.
 pub(super) struct ServerView<'h> {
     pub(super) lock: &'h str,
-    /// Before the request was sent.
+    /// A time before the request for the state was sent.
     pub(super) at: u64,
-    /// After the answer arrived.
+    /// A time after the answer arrived.
     pub(super) until: u64,
     pub(super) holders: &'h [Held],
     pub(super) waiters: &'h [AttemptId],
@@ -112,7 +112,8 @@ impl<'h> HistoryIndex<'h> {
         self.locks.values().map(|attempts| attempts.iter().map(|&number| &self.attempts[number]).collect())
     }
 
-    /// If the process was stopped at `t` or within `slack` after `t`: the time at which it ran again. Otherwise: `t`.
+    /// If the process was paused at `t`, or within `slack` after `t`: the time at which it ran again. Another pause
+    /// within `slack` after that time counts too. Otherwise: `t`.
     pub(super) fn resumed_at(&self, proc: u32, mut t: u64, slack: u64) -> u64 {
         for &(from, until) in self.stops_since(proc, t) {
             if from > t.saturating_add(slack) {
@@ -123,12 +124,12 @@ impl<'h> HistoryIndex<'h> {
         t
     }
 
-    /// The stops of the process between two times.
+    /// The pauses of the process that overlap the range between two times, cut to this range.
     pub(super) fn stopped(&self, proc: u32, from: u64, until: u64) -> impl Iterator<Item = (u64, u64)> {
         within(self.stops_since(proc, from), from, until)
     }
 
-    /// The stops of a process that ended after `t`.
+    /// Of the pauses of a process, those whose end is after `t`.
     fn stops_since(&self, proc: u32, t: u64) -> &[(u64, u64)] {
         let stops = self.stops.get(&proc).map_or(&[][..], Vec::as_slice);
         &stops[stops.partition_point(|stop| stop.1 <= t)..]
@@ -221,10 +222,10 @@ impl<'h> HistoryIndex<'h> {
     }
 }
 
-/// The stops and disturbances whose end was not read yet.
+/// The pauses and disturbances whose end was not read yet.
 #[derive(Default)]
 struct OpenSpans<'h> {
-    /// When each stopped process was stopped.
+    /// When each paused process was paused.
     stops: HashMap<u32, u64>,
     /// When each disturbance began, by its kind.
     storms: HashMap<&'h str, u64>,

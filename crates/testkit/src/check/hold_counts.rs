@@ -9,12 +9,12 @@ use leasehold_core::Mode;
 pub(super) struct HoldCounts {
     exclusive: usize,
     shared: usize,
-    /// For each limit: the number of holders, and the number of permits that they hold.
+    /// For each limit of permits: the number of holders, and the number of permits that they hold.
     permits: BTreeMap<u32, (usize, u64)>,
 }
 
 impl HoldCounts {
-    /// Whether one more hold in this mode is allowed.
+    /// Whether one more hold in this mode is allowed beside the counted holds.
     pub(super) fn admits(&self, mode: Mode) -> bool {
         let no_lock = self.exclusive == 0 && self.shared == 0;
         match mode {

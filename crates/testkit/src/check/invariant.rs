@@ -12,7 +12,7 @@ pub enum Invariant {
     Shape,
     /// I1: exclusive excludes everything, shared excludes exclusive, permits stay within their limit.
     Exclusion,
-    /// I2: deadlines are honest.
+    /// I2: deadlines are honest: no deadline is later than the end of the lease on the server.
     Deadlines,
     /// I3: one order of grants, releases and expiries explains all that the users of a lock saw.
     OneOrder,
@@ -30,7 +30,7 @@ pub enum Invariant {
     Loss,
     /// I10: a release reports the truth.
     Releases,
-    /// I11: a cancelled attempt leaves nothing.
+    /// I11: a cancelled attempt leaves nothing on the server.
     Cancels,
     /// I12: a limited wait ends within its limit.
     Limits,

@@ -8,7 +8,7 @@ use super::{
 
 impl HistoryIndex<'_> {
     /// The time from which the server may have forgotten a hold because of a disturbance. `None`: the run promises
-    /// exclusion in every disturbance, or there was none.
+    /// exclusion in every disturbance, or all disturbances had ended before the acquire was called.
     pub(super) fn may_be_forgotten_since(&self, attempt: &AttemptHistory<'_>) -> Option<u64> {
         let storm = self.storms.partition_point(|storm| storm.1 <= attempt.invoked);
         self.storms.get(storm).filter(|_| self.terms.lossy).map(|storm| storm.0.max(attempt.invoked))
@@ -59,8 +59,8 @@ impl HistoryIndex<'_> {
         }
     }
 
-    /// The time by which the remains of an attempt that ended at `ended` are cleaned up. If its process cannot clean
-    /// up, that is the time by which their lease has ended.
+    /// The time by which the remains of an attempt that ended at `ended` are cleaned up. If the process was killed
+    /// before it could clean up, this is the time by which the lease of the remains has ended.
     pub(super) fn latest_cleanup(&self, attempt: &AttemptHistory<'_>, ended: Option<u64>) -> u64 {
         let slack = nanos(self.terms.cancelled);
         let entry_life = nanos(self.terms.entry_life);
@@ -88,8 +88,8 @@ impl HistoryIndex<'_> {
             (None, Some(_)) => Some(0),
             (None, None) => return u64::MAX,
         };
-        // The client may report a loss although the server still has the hold. Then the release may have started a
-        // minimum hold.
+        // The client may report a loss although the server still has the hold. In this case the release may have
+        // started a minimum hold on the server.
         let min_hold_end = attempt.release.and_then(|release| Some((release.at, release.min_hold?))).map_or(
             0,
             |(at, min_hold)| {
@@ -101,21 +101,21 @@ impl HistoryIndex<'_> {
         self.after_storms(attempt, due, ttl)
     }
 
-    /// The latest time at which the last renewal of a process may reach the server, if the process was killed or was
-    /// notified of the loss at `ended`.
+    /// The latest time at which the last renewal of a process can reach the server, if the process was killed at
+    /// `ended`, or was notified of the loss at `ended`.
     fn latest_arrival(&self, ended: u64) -> u64 {
         ended.saturating_add(nanos(self.terms.under_way))
     }
 
-    /// The end of a lease whose request was sent at `sent_at` and reached the server as soon as the machine gave enough
-    /// time. If `ttl` is `None`, the lease never ends.
+    /// The latest end of a lease whose request was sent at `sent_at`. Stalls of the machine can delay the arrival of
+    /// the request, and the lease begins only then. If `ttl` is `None`, the lease never ends.
     fn end_of_lease(&self, attempt: &AttemptHistory<'_>, sent_at: u64, ttl: Option<u64>) -> u64 {
         let served = self.extended_by_stalls(attempt.proc, sent_at, nanos(self.terms.report_limit));
         ttl.map_or(u64::MAX, |ttl| served.saturating_add(self.terms.longest(ttl)))
     }
 
-    /// The time `due`. But if a disturbance since the call of the acquire may have delayed a request: one lease after
-    /// the disturbance.
+    /// Returns `due`, or a later time if a disturbance that ended after the call of the acquire began before `due`.
+    /// Such a disturbance may have delayed a request until its end, and the lease of this request begins only then.
     fn after_storms(&self, attempt: &AttemptHistory<'_>, mut due: u64, ttl: Option<u64>) -> u64 {
         let first = self.storms.partition_point(|storm| storm.1 <= attempt.invoked);
         for &(begin, end) in &self.storms[first..] {

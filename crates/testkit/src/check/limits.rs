@@ -6,8 +6,8 @@ use super::{
     Figure, Invariant, Verdict, finding::Finding, history_index::HistoryIndex, report::millis, terms::nanos,
 };
 
-/// The time between the record of an acquire and its call. A process that is stopped or stalled within this time calls
-/// the acquire only when it runs again.
+/// The time between the record of an acquire and its call. If the process is paused or stalled within this time, it
+/// calls the acquire only when it runs again.
 const CALL: Duration = Duration::from_millis(1);
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {

@@ -52,8 +52,8 @@ fn checks<'h>(attempt: &AttemptHistory<'h>, terms: &Terms, finding: &mut Finding
 /// Checks that the loss of a hold was reported in time.
 fn reported<'h>(index: &HistoryIndex<'h>, attempt: &AttemptHistory<'h>, finding: &mut Finding<'_, 'h>) {
     let Some(grant) = attempt.grant.filter(|grant| grant.watched) else { return };
-    // The last deadline is known only if the lease is never renewed. Otherwise the first `false` of a check marks the
-    // loss.
+    // The last deadline is known only if the lease is never renewed. Otherwise the first call of `check` that returned
+    // `false` marks the loss.
     let fixed = grant.deadline.filter(|_| grant.fixed);
     let denied = attempt.checks.iter().find(|check| !check.valid).map(|check| check.at);
     let Some(due) = fixed.into_iter().chain(denied).min() else { return };

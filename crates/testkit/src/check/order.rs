@@ -1,4 +1,4 @@
-//! I8: an attempt that was queued before another attempt was called is granted before it.
+//! I8: an attempt that was queued before another attempt was called is granted before that other attempt.
 
 use super::{
     Figure, Invariant, Verdict, attempt_history::AttemptHistory, finding::Finding,
@@ -23,7 +23,8 @@ struct Overtakes {
     all: u64,
 }
 
-/// The position in the order of grants. Acquires may return in another order; tokens give the true one.
+/// The position of an attempt in the order of grants: the lineage and the number of its token. Acquires may return in
+/// another order than the order of grants.
 type GrantKey<'h> = (&'h str, u64);
 
 /// The position of an attempt in the order of grants; `None` if it was not granted.
@@ -54,8 +55,8 @@ fn overtakes<'h>(
     let mut waiters: Vec<_> =
         attempts.iter().filter_map(|attempt| waiter(index, attempt, &granted)).collect();
     waiters.sort_by_key(|waiter| std::cmp::Reverse(waiter.queued));
-    // Begins with the waiter that was queued last. When a waiter is counted, the tree has every attempt that was called
-    // after the waiter was queued.
+    // Goes through the waiters, beginning with the waiter that was queued last. When the overtakes of a waiter are
+    // counted, the tree has every attempt that was called after the waiter was queued.
     let (mut tree, mut later) = (Counts::new(ranks.len()), by_call.into_iter().peekable());
     for Waiter { attempt, queued, before } in waiters {
         while let Some(attempt) = later.next_if(|attempt| attempt.invoked > queued) {
@@ -80,8 +81,8 @@ fn overtakes<'h>(
     }
 }
 
-/// A waiter that was queued at `queued`. `before` is its position in the order of grants. An attempt that was called
-/// after `queued` must not be granted before this position.
+/// A waiter that was queued at `queued`. `before` is the position of its grant or, if it gave up, a position that its
+/// grant would have come after. An attempt that was called after `queued` must not be granted before this position.
 struct Waiter<'b, 'h> {
     attempt: &'b AttemptHistory<'h>,
     queued: u64,
@@ -104,8 +105,8 @@ fn waiter<'b, 'h>(
         return None;
     }
     let before = grant_key(attempt).or_else(|| {
-        // The waiter gave up. Another grant that returned long before that is earlier than any grant that the waiter
-        // could have got: such a grant would have arrived before the waiter gave up.
+        // The waiter gave up. If the acquire of another attempt returned more than `wake` earlier, its grant is earlier
+        // than any grant that the waiter could have got: such a grant would have arrived before the waiter gave up.
         let arrived = until.saturating_sub(nanos(index.terms.wake));
         let last = granted.partition_point(|other| other.returned() < Some(arrived)).checked_sub(1)?;
         grant_key(granted[last]).map(|(lineage, token)| (lineage, token + 1))

@@ -23,8 +23,8 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// Reports the answer "was not held" before the end of the lease: then the hold ended early, and its loss was not
-/// reported.
+/// Reports a release that was answered "was not held" before the end of the lease, although no loss was reported: then
+/// the hold ended early, and the user was not told.
 fn wrongly_not_held<'h>(attempt: &AttemptHistory<'h>, lossy: bool, finding: &mut Finding<'_, 'h>) {
     let Some((at, outcome)) = attempt.answer else { return };
     finding.checked();
@@ -36,8 +36,8 @@ fn wrongly_not_held<'h>(attempt: &AttemptHistory<'h>, lossy: bool, finding: &mut
     }
 }
 
-/// Reports the answer "freed" if the hold had lapsed and a conflicting hold was active before the release: then the
-/// hold had ended long before the release.
+/// Reports a release that was answered "freed" although a conflicting hold began between the deadline of the hold and
+/// the release: then the hold had ended long before the release.
 fn wrongly_freed<'h>(
     index: &HistoryIndex<'h>,
     attempts: &[&AttemptHistory<'h>],
@@ -69,9 +69,9 @@ fn wrongly_freed<'h>(
     }
 }
 
-/// Reports the answer "freed" or "was not held" if the server still has the hold. This does not apply to another claim
-/// of the same attempt, which is cleaned up like a cancelled claim. After "was not held" it also does not apply to a
-/// hold whose loss the client had reported.
+/// Reports a release that was answered "freed" or "was not held" although the server still has the hold. Three cases
+/// are not reported: another claim of the same attempt, which is cleaned up like a cancelled claim; a hold with a
+/// minimum hold time; and, after "was not held", a hold whose loss the client had reported.
 fn still_held<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
     for server_view in &index.server_views {
         // The server may report a state that is older than an answer which it has given already.

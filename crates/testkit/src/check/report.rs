@@ -14,7 +14,7 @@ pub struct Report {
     /// The size of the history, which says how much the verdicts are worth.
     #[serde(serialize_with = "figures_as_map")]
     pub figures: Figures,
-    /// One for each invariant.
+    /// The verdicts, one for each invariant.
     pub verdicts: Vec<Verdict>,
 }
 
@@ -49,7 +49,7 @@ pub enum Outcome {
     Holds,
     /// At least one violation.
     Violated,
-    /// The search was given up at its bound. This counts as failed.
+    /// The search for an order was given up, because it exceeded its limit. This counts as failed.
     Undecided,
     /// The history has no event of this kind, so the verdict proves nothing.
     NotChecked,
@@ -58,11 +58,11 @@ pub enum Outcome {
 /// A figure. In JSON it is a plain number; times are in milliseconds there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
-    /// A count. Over several runs, the sum.
+    /// A count. The counts of several runs are added up.
     Sum(u64),
-    /// A largest count. Over several runs, the largest.
+    /// A largest count. Of the figures of several runs, the largest is kept.
     Most(u64),
-    /// A longest time in nanoseconds. Over several runs, the longest.
+    /// A longest time in nanoseconds. Of the figures of several runs, the longest is kept.
     Longest(u64),
 }
 

@@ -28,7 +28,7 @@ impl Stalls {
         }
     }
 
-    /// Sorts and merges the stalls. Has to be called once, after all stalls were added.
+    /// Sorts and merges the stalls. The caller must call this one time, after all stalls were added.
     pub(super) fn merge(&mut self) {
         self.shared = merged(std::mem::take(&mut self.shared));
         for (process, spans) in &mut self.own {
@@ -47,7 +47,8 @@ impl Stalls {
         &self.shared
     }
 
-    /// The stalls of this process between two times, without those of shared things.
+    /// The stalls of this process that overlap the range between two times, cut to this range. Stalls of shared things
+    /// are not included.
     pub(super) fn own(&self, process: u32, from: u64, until: u64) -> impl Iterator<Item = Span> {
         within(self.own.get(&process).map_or(&[], Vec::as_slice), from, until)
     }
@@ -67,13 +68,14 @@ impl Stalls {
 }
 
 impl HistoryIndex<'_> {
-    /// The time by which a process has had a total of `time` since `t`, if only stalls of the machine delay it.
+    /// The time by which the machine has given a process a total of `time` since `t`. Pauses of the process do not
+    /// count.
     pub(super) fn extended_by_stalls(&self, process: u32, t: u64, time: u64) -> u64 {
         self.stalls.extended_by_stalls(process, t, time)
     }
 
     /// The latest time for an action that is due at `due` and may take `time`. Stalls extend this limit. If the process
-    /// was stopped meanwhile, `time` begins again when the process runs again.
+    /// was paused meanwhile, `time` begins again when the process runs again.
     pub(super) fn latest_time(&self, process: u32, due: u64, time: u64) -> u64 {
         let delay = self.extended_by_stalls(process, due, time) - due;
         self.extended_by_stalls(process, self.resumed_at(process, due, delay), time)

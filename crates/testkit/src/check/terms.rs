@@ -12,16 +12,17 @@ pub struct Terms {
     pub drift: f64,
     /// A margin beside the drift by which deadlines must be earlier than the end of the lease.
     pub margin: Duration,
-    /// The error of a deadline that is computed from the remaining time of a guard.
+    /// The largest error of a deadline that is computed from the remaining time of a guard.
     pub reading: Duration,
     /// The resolution of the expiry times that the server reports.
     pub precision: Duration,
-    /// A server may remove expired entries at intervals. For how long such a server may have an entry after its expiry.
+    /// How long after its expiry an entry may still be on the server. Some servers remove expired entries only at
+    /// intervals.
     pub overdue: Duration,
-    /// The engine, as configured, promises no exclusion from the first disturbance on (a fail-over, a restart without
-    /// its data). From then on the server may end a hold at any time. Tokens must grow only if one acquire returned
-    /// before the other was called. Overlaps are counted and are no violations. The holds that the server reports are
-    /// not compared with those of the history.
+    /// Whether the engine, as configured, promises no exclusion from the first disturbance on (a fail-over, a restart
+    /// without its data). If so, the server may end a hold at any time from then on. Tokens must grow only if one
+    /// acquire returned before the other was called. Overlaps are counted and are no violations. The holds that the
+    /// server reports are not compared with those of the history.
     pub lossy: bool,
     /// How many later attempts may overtake one waiter. `None`: the run promises no order.
     pub overtakes: Option<u64>,
@@ -39,17 +40,17 @@ pub struct Terms {
     pub report_limit: Duration,
     /// How long the remains of an attempt without a grant may stay on a reachable server.
     pub cancelled: Duration,
-    /// How old the state that a server reports may be. A server that is cut off from the others keeps answering until
-    /// it notices that.
+    /// How old the state that a server reports can be. A server that is cut off from the other servers keeps answering
+    /// until it notices the cut.
     pub stale: Duration,
-    /// The minimum time for which a queue entry exists after the last contact of its claim, if that is longer than the
-    /// lease.
+    /// The minimum time for which a queue entry exists after the last request of its claim. If the lease is longer, the
+    /// entry exists for the length of the lease.
     pub entry_life: Duration,
     /// How long a request may be in flight if its process was killed, or was notified of a loss, after it sent the
     /// request. The lease of the request begins when the request arrives.
     pub under_way: Duration,
-    /// Disturbances may set the server's clock back. Then an entry that had lapsed, but that the server had not removed
-    /// yet, becomes valid again.
+    /// Whether disturbances may set the server's clock back. If so, an entry that had lapsed, but that the server had
+    /// not removed yet, can become valid again.
     pub set_back: bool,
     /// How much longer than the limit of its wait an acquire may take.
     pub over_limit: Duration,
@@ -84,12 +85,12 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// The time for which a lease of `ttl` certainly lasts, by any clock.
+    /// The time for which a lease of `ttl` certainly lasts, measured by any clock within the drift.
     pub(super) fn shortest(&self, ttl: u64) -> u64 {
         (ttl as f64 * (1.0 - self.drift)) as u64
     }
 
-    /// The time after which a lease of `ttl` has certainly ended, by any clock.
+    /// The time after which a lease of `ttl` has certainly ended, measured by any clock within the drift.
     pub(super) fn longest(&self, ttl: u64) -> u64 {
         ((ttl as f64 * (1.0 + self.drift)) as u64).saturating_add(nanos(self.overdue))
     }

@@ -37,8 +37,8 @@ struct Hold<'b, 'h> {
     attempt: &'b AttemptHistory<'h>,
     token: u64,
     at: u64,
-    /// Whether the acquire returned before its deadline. A later answer implies no order: its grant may be older than
-    /// grants that returned before it.
+    /// Whether the acquire returned before the deadline of its grant. If it returned later, its return implies no
+    /// order: its grant may be older than grants whose acquires returned before.
     was_valid: bool,
 }
 
@@ -60,8 +60,8 @@ fn check_reentry<'h>(
     }
 }
 
-/// Checks that no two holds have the same token. Two shared holds may: the tasks of one process share a shared hold and
-/// its token.
+/// Checks that no two holds have the same token. Two shared holds are allowed to have the same token: the tasks of one
+/// process share a shared hold and its token.
 fn check_unique<'h>(holds: &[Hold<'_, 'h>], finding: &mut Finding<'_, 'h>) {
     let mut seen: HashMap<u64, &AttemptHistory<'h>> = HashMap::new();
     for hold in holds {
@@ -81,8 +81,9 @@ fn check_unique<'h>(holds: &[Hold<'_, 'h>], finding: &mut Finding<'_, 'h>) {
 fn check_growing<'h>(holds: &mut [Hold<'_, 'h>], terms: &Terms, finding: &mut Finding<'_, 'h>) {
     holds.sort_by_key(|hold| hold.at);
     let (by_grant, mut by_start): (&[Hold<'_, 'h>], Vec<&Hold<'_, 'h>>) = (holds, holds.iter().collect());
-    // In lossy runs, a grant is earlier only if its acquire returned before the other acquire was called or granted. A
-    // claim that the process made for an earlier request may serve a later request.
+    // In lossy runs, a grant counts as earlier than another only if its acquire returned before both the call and the
+    // grant of the other acquire. The grant can be older than the call: a claim that the process made for an earlier
+    // request may serve a later request.
     let start = |hold: &Hold<'_, 'h>| match (
         terms.lossy,
         hold.attempt.grant.and_then(|grant| grant.deadline.zip(grant.ttl)),

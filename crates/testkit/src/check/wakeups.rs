@@ -42,8 +42,8 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// The begin or the end of a span. At the same instant, ends sort first: an acquire that returns ends a wait and begins
-/// a hold.
+/// The begin or the end of a span. Of two marks at the same instant, an end sorts before a begin: when an acquire
+/// returns, its wait ends before its hold begins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Mark {
     at: u64,
@@ -59,7 +59,7 @@ enum Span {
     Lapses(usize),
     /// The attempt waits for the lock.
     Waits(usize),
-    /// The system is disturbed, or a process that waits for the lock is stopped. Meanwhile no waiter is checked.
+    /// The system is disturbed, or a process that waits for the lock is paused. Meanwhile no waiter is checked.
     Storm,
     /// Notifications are cut.
     Cut,
@@ -73,15 +73,16 @@ struct LockState {
     waiting: BTreeSet<usize>,
     /// The number of waiting attempts by mode.
     wanted: HashMap<Mode, usize>,
-    /// How many spans of the kinds [`Span::Storm`] and [`Span::Cut`] have begun and not ended.
+    /// How many spans of the kind [`Span::Storm`] have begun and not ended. The next field counts those of the kind
+    /// [`Span::Cut`].
     storms: usize,
     cuts: usize,
-    /// The present time in which the lock would admit all waiters. `None`: it would not.
+    /// The current period in which the lock would admit all waiters. `None`: at present the lock would not admit them.
     free: Option<FreeTime>,
     /// When the newest hold of any mode began, and when the newest exclusive hold began.
     last_begins: (u64, u64),
-    /// The newest hold that was reported lost may have lasted until the end of its lease. This is the time by which the
-    /// waiters have noticed its end.
+    /// The time by which the waiters have noticed the end of the newest hold that was reported lost. On the server,
+    /// such a hold may have lasted until the end of its lease.
     noticed_by: u64,
 }
 
@@ -89,9 +90,9 @@ struct LockState {
 #[derive(Clone, Copy)]
 struct FreeTime {
     since: u64,
-    /// The attempt whose end made the lock free.
+    /// The attempt whose hold ended and made the lock free.
     after: Option<usize>,
-    /// No notification was sent: the waiters have to find out by polling.
+    /// Whether no notification of the free lock was sent, so that the waiters have to find out by polling.
     without_notification: bool,
 }
 
@@ -179,8 +180,8 @@ impl Sweep<'_, '_, '_> {
         }
     }
 
-    /// Updates the time by which the waiters know of the end of a lost hold. If one waiter is granted the lock, all
-    /// waiters that fit beside it are granted too, so from then on all of them know.
+    /// Updates the time by which the waiters know of the end of a lost hold. When one waiter is granted the lock, all
+    /// waiters that can hold the lock together with it are granted too. So from then on all waiters know of the end.
     fn update_noticed_by(&mut self, mark: Mark) {
         let (Span::Holds(number) | Span::Lapses(number)) = mark.span else { return };
         let attempt = self.attempts[number];
@@ -196,15 +197,16 @@ impl Sweep<'_, '_, '_> {
             } else {
                 self.state.last_begins.1
             };
-            // If a hold that conflicts with the lost hold has begun since the loss, the lost hold ended before the time
-            // that the checker assumes.
+            // The checker assumes that the lost hold ended at `mark.at`. If a hold that conflicts with the lost hold
+            // has begun since the loss was reported, the lost hold ended earlier.
             if after <= lost {
                 self.state.noticed_by = mark.at.saturating_add(nanos(self.index.terms.lapse));
             }
         }
     }
 
-    /// Checks how long an attempt has waited for a free lock, up to `at`.
+    /// Checks how long an attempt has waited while the lock was free, up to `at`. If `leaves` is true, the attempt
+    /// stops waiting at `at`, and the length of its wait is recorded.
     fn check_wait(&mut self, attempt: usize, at: u64, leaves: bool) {
         let Some(free) = self.state.free else { return };
         let waiter = self.attempts[attempt];
@@ -284,8 +286,8 @@ fn held_span(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> Option<(
         }
         (None, Some((_, Failure::Taken))) if attempt.is_try() => None,
         (None, failure) => {
-            // An attempt without a grant that still waits holds nothing; if the server granted it the lock, it is the
-            // waiter that was not woken.
+            // An attempt without a grant that still waits counts as a waiter and not as a holder. If the server has
+            // granted it the lock, it is a waiter that was not woken.
             let waited = failure.map(|(at, _)| at).or(attempt.killed_at)?;
             let from = if attempt.is_try() { attempt.invoked } else { waited };
             Some((from, until.max(from), attempt.killed_at.is_none()))

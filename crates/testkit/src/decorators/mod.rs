@@ -2,7 +2,8 @@
 //!
 //! Each decorator wraps any [`Engine`](leasehold_core::Engine), is an engine itself, and forwards every verb. None of
 //! them sleeps: a call that a decorator holds continues when the test says so, or after a number of further calls.
-//! Because a call may wait, the profiles of [`Faulty`] and [`Slow`] are never `inline`.
+//! Because a call may wait, the profiles of [`Faulty`] and [`Slow`] never set `inline` (verbs wait for nothing outside
+//! the process).
 
 mod counting;
 mod faulty;

@@ -51,14 +51,14 @@ impl Slow {
         Self { inner, profile, gates: PerVerb::default() }
     }
 
-    /// Changes the profile of this decorator: it reports whether the engine ever had contact with its server.
+    /// Sets `contact` in the profile of this decorator: whether the engine ever had contact with its server.
     #[must_use]
     pub fn with_contact(mut self, contact: Contact) -> Self {
         self.profile.contact = Some(contact);
         self
     }
 
-    /// Changes the profile of this decorator: requests may start on the thread of the caller.
+    /// Sets `direct` in the profile of this decorator: requests are allowed to start on the thread of the caller.
     #[must_use]
     pub fn direct(mut self) -> Self {
         self.profile.direct = true;

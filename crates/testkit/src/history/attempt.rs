@@ -79,7 +79,7 @@ impl<'a> Attempt<'a> {
         ActiveHold(self)
     }
 
-    /// Records the answer "taken", which came at once or at the end of the limit.
+    /// Records the answer "taken", which came at once or at the end of the time limit of the wait.
     pub fn taken(self) {
         self.record(What::AcqTaken);
     }

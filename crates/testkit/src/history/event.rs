@@ -61,9 +61,9 @@ pub enum What {
     AcqOk {
         /// The token.
         token: u64,
-        /// Its lineage, in hex.
+        /// The lineage of the token, in hex.
         lineage: String,
-        /// The time until which the guard is valid. Absent: it never lapses.
+        /// The time until which the guard is valid. Absent: the hold never lapses.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<u64>,
         /// The lease time that was granted. Absent: the hold never lapses.
@@ -79,7 +79,7 @@ pub enum What {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         fixed: bool,
     },
-    /// The acquire was answered "taken", at once or at the end of its limit.
+    /// The acquire was answered "taken", at once or at the end of the time limit of its wait.
     AcqTaken,
     /// The acquire certainly failed, for another reason than "taken": refused, unreachable, ...
     AcqFail {
@@ -96,7 +96,7 @@ pub enum What {
     /// A renewal was acknowledged. Recorded if the harness sees renewals, or if it reads from the guard that the
     /// deadline is later than before.
     RenewOk {
-        /// The time until which the guard is valid now.
+        /// The time until which the guard is valid after this renewal.
         deadline: u64,
         /// The lease time that was granted, if it is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,10 +122,10 @@ pub enum What {
     },
     /// A release is about to be called.
     RelInv {
-        /// The largest possible remainder of the minimum hold time.
+        /// The largest possible remainder of the minimum hold time at this event. Absent: there is no minimum hold.
         #[serde(rename = "keep", default, skip_serializing_if = "Option::is_none")]
         min_hold: Option<u64>,
-        /// The smallest possible remainder. Absent: it equals the largest.
+        /// The smallest possible remainder of the minimum hold time. Absent: it equals the largest possible one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sure: Option<u64>,
     },
@@ -144,7 +144,7 @@ pub enum What {
     WriteInv {
         /// The resource.
         to: String,
-        /// The token it carries.
+        /// The token that the write carries.
         token: u64,
         /// The element that it adds, unique in the run.
         element: u64,
@@ -171,12 +171,12 @@ pub enum What {
         /// The process.
         victim: u32,
     },
-    /// A process is about to be stopped.
+    /// A process is about to be paused, for instance by SIGSTOP.
     Stop {
         /// The process.
         victim: u32,
     },
-    /// A process was continued.
+    /// A paused process runs again.
     Cont {
         /// The process.
         victim: u32,
@@ -209,10 +209,10 @@ pub enum What {
         /// The count of each kind.
         found: BTreeMap<String, u64>,
     },
-    /// The state of the lock, as an administrator's connection read it. The time of the event is before the request was
-    /// sent.
+    /// The state of the lock, as an administrator's connection read it. The time of the event is a time before the
+    /// request for the state was sent.
     Truth {
-        /// The time when the answer had arrived.
+        /// A time after the answer arrived.
         until: u64,
         /// The holders.
         holders: Vec<Held>,

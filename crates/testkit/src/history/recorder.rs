@@ -45,7 +45,7 @@ impl Recorder {
         Self::new(run, proc, Sink::Memory(Vec::new()))
     }
 
-    /// Appends to the file at `path`, with the id of this process.
+    /// A recorder that appends to the file at `path`. Its events have the id of this process.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -74,7 +74,7 @@ impl Recorder {
         self.record(now_nanos(), 0, "", 0, what);
     }
 
-    /// Records an event of a lock. `t` is a time before the request to the server was sent.
+    /// Records an event of a lock. `t` must be a time before the request of this event was sent to the server.
     pub fn note_lock(&self, t: u64, lock: &str, what: What) {
         self.record(t, 0, lock, 0, what);
     }

@@ -25,16 +25,16 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// The ports of servers. Linux uses the ports from 32768 on for outgoing connections.
 const PORTS: Range<u16> = 12_000..32_000;
-/// The variable with the number of a test program, from 0 to 7, if several run in parallel. Each number has its own
-/// range of ports.
+/// The environment variable with the number of this test program, from 0 to 7, if several test programs run in
+/// parallel. Each number has its own range of ports.
 const PORT_RANGE_VARIABLE: &str = "LEASEHOLD_TEST_SLOT";
-/// The number of such ranges of ports.
+/// The number of ranges of ports for test programs that run in parallel.
 const PORT_RANGES: u16 = 8;
 /// The counter from which the next port is computed. It begins with a random number in each process.
 static NEXT_PORT: OnceLock<AtomicU32> = OnceLock::new();
 
-/// The process of a server. Dropping this value kills the process. The kernel kills the process when the thread that
-/// started it ends, so a killed test leaves no server running.
+/// The process of a server. Dropping this value kills the process. The kernel also kills the process when the thread
+/// that started it ends, so a killed test leaves no server running.
 pub(super) struct Server {
     child: Child,
     program: String,
@@ -89,7 +89,7 @@ impl Server {
         fs::read_to_string(&self.stderr).unwrap_or_else(|error| error.to_string())
     }
 
-    /// Sends a signal to the process. With a signal that stops the process, returns only when the process has stopped.
+    /// Sends a signal to the process. If the signal is SIGSTOP, returns only when the process is paused.
     pub(super) fn signal(&self, signal: Signal) {
         crate::signal(self.child.id(), signal);
     }

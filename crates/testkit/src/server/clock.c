@@ -1,7 +1,7 @@
-/* A wall clock that a test can step while a server runs. The library is preloaded into the server. The time is the
- * machine's plus an offset in seconds, a 64-bit number in the file that LEASEHOLD_TEST_CLOCK names. The functions make
- * system calls directly and look up no symbols, because a memory allocator may call them before the program begins.
- * (libfaketime looks up symbols, and Redis with jemalloc does not start under it.) */
+/* A wall clock that a test can step while a server runs. The library is preloaded into the server. The server's time is
+ * the machine's time plus an offset in seconds, a 64-bit number in the file that LEASEHOLD_TEST_CLOCK names. The
+ * functions make system calls directly and look up no symbols, because a memory allocator may call them before the
+ * program begins. (libfaketime looks up symbols, and Redis with jemalloc does not start under it.) */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -15,8 +15,8 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// A clock with the machine's time. Builds the library to preload into the process. The compiler is the C compiler
-    /// that Rust uses for linking.
+    /// A clock that shows the machine's time. Builds the library that gives a process this clock, and that is preloaded
+    /// into the process. The compiler is the C compiler that Rust uses for linking.
     ///
     /// # Panics
     /// If there is no compiler.

@@ -19,7 +19,7 @@ const ELECTION_LIMIT: Duration = Duration::from_secs(60);
 /// The interval between two checks of the state of the nodes.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A private cluster of three nodes, numbered from 0. A dropped cluster is stopped.
+/// A private cluster of three nodes, numbered from 0. Dropping this value kills the nodes.
 pub struct Cluster<N: ClusterNode> {
     /// The links between each two nodes. The field order matters: the links are dropped before the directories of the
     /// nodes, which contain the sockets of the links.
@@ -35,7 +35,8 @@ pub trait ClusterNode: Node + Sized {
     /// The link between two nodes.
     type Link: Link;
 
-    /// The number of the leader according to these nodes, which run and reach each other. `None`: they have no leader.
+    /// The number of the leader according to these nodes, which run and reach each other. `None`: these nodes have no
+    /// leader.
     fn leader(present: &[(usize, &Self)]) -> Option<usize>;
 }
 
@@ -100,7 +101,8 @@ impl<N: ClusterNode> Cluster<N> {
         self.members[node].kill();
     }
 
-    /// Starts a node again. Waits until the node serves, if it and the other present nodes are a majority.
+    /// Starts a node again. If it and the other present nodes are a majority, waits until it serves; otherwise does not
+    /// wait.
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -137,8 +139,8 @@ impl<N: ClusterNode> Cluster<N> {
         between.for_each(Link::cut);
     }
 
-    /// Reconnects a node to all other nodes that are not cut off themselves. Waits until the node serves, if it and the
-    /// other present nodes are a majority.
+    /// Reconnects a node to all other nodes that are not cut off themselves. If it and the other present nodes are a
+    /// majority, waits until it serves; otherwise does not wait.
     ///
     /// # Panics
     /// If the node does not serve in time.
@@ -151,7 +153,7 @@ impl<N: ClusterNode> Cluster<N> {
         self.join(node);
     }
 
-    /// Runs the operator's command against a node and returns the lines of its output.
+    /// Runs a command of the operator's tool (such as `etcdctl`) against a node and returns the lines of its output.
     ///
     /// # Panics
     /// If the command fails.
@@ -163,7 +165,7 @@ impl<N: ClusterNode> Cluster<N> {
         &self.members[node].node
     }
 
-    /// Waits until a node serves, if it and the other present nodes are a majority.
+    /// If a node and the other present nodes are a majority, waits until the node serves; otherwise does not wait.
     fn join(&mut self, node: usize) {
         let present = self.present().count();
         let member = &mut self.members[node];
@@ -212,7 +214,7 @@ impl<N: Node> Member<N> {
     }
 }
 
-/// Calls `poll` until it returns a value, for at most this time.
+/// Calls `poll` until it returns a value, for at most this time. `None`: it returned no value in this time.
 pub(super) fn poll_for<T>(limit: Duration, mut poll: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     loop {

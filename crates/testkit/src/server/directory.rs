@@ -4,9 +4,9 @@ use std::{env, fs, path::Path, process::Command};
 
 use tempfile::TempDir;
 
-/// The variable that names the directory for the data of servers, in place of the system's temporary directory.
-/// `./test` names a directory in memory, because a disk that other programs use can delay a server for seconds, which
-/// would say nothing about leasehold.
+/// The environment variable that names the directory for the data of servers, in place of the system's temporary
+/// directory. `./test` sets it to a directory in memory that has enough room, because a disk that other programs use
+/// can delay a server for seconds, which would say nothing about leasehold.
 const DATA_VARIABLE: &str = "LEASEHOLD_TEST_DATA";
 
 /// A directory for one server. It is removed when it is dropped.

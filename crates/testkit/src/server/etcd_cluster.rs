@@ -9,8 +9,8 @@ use super::{
     proxy::Proxy,
 };
 
-/// A private etcd of three nodes, with the default timing of etcd. Like an [`EtcdServer`](super::EtcdServer), a
-/// node never waits until its data is on disk.
+/// A private etcd of three nodes, with the default timing of etcd. A node never waits until its data is on disk, like
+/// an [`EtcdServer`](super::EtcdServer) that is not durable.
 pub type EtcdCluster = Cluster<EtcdNode>;
 
 /// The link from one node to another.
@@ -46,8 +46,8 @@ impl ClusterNode for EtcdNode {
     const SCHEME: &'static str = "etcd";
     type Link = PeerLink;
 
-    /// The leader that a majority of all nodes reports; the leader itself counts. Nodes soon report no leader when they
-    /// lost contact with it.
+    /// The node that a majority of all nodes, including this node itself, reports as the leader. A node that lost
+    /// contact with the leader soon reports no leader.
     fn leader(present: &[(usize, &Self)]) -> Option<usize> {
         let statuses: Vec<_> =
             present.iter().filter_map(|(index, node)| Some((index, status(node.port)?))).collect();
@@ -74,7 +74,7 @@ impl Link for PeerLink {
 }
 
 /// A node reaches a peer at a socket in the node's own directory, so that each pair has a separate link in each
-/// direction. With a port, all nodes would use the same address for a peer.
+/// direction. If peers were reached at ports, all nodes would use the same address for a peer.
 fn peer_socket(index: usize) -> String {
     format!("peer{index}:1")
 }

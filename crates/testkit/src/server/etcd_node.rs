@@ -49,7 +49,7 @@ impl EtcdNode {
         }
     }
 
-    /// The operator's command, with the certificates and the login that the server needs.
+    /// The call of `etcdctl`, with the certificates and the login that the server needs. The caller adds arguments.
     fn operator(&self) -> Command {
         let mut command = if self.encrypted {
             let mut command = etcdctl(&format!("https://localhost:{}", self.port));
@@ -123,7 +123,7 @@ pub(super) fn http_request(port: u16, request: &str) -> Option<String> {
     answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
 }
 
-/// The operator's command for a server at this endpoint.
+/// The call of `etcdctl` for a server at this endpoint. The caller adds arguments.
 pub(super) fn etcdctl(endpoint: &str) -> Command {
     let mut command = Command::new("etcdctl");
     command.env("ETCDCTL_API", "3").args(["--endpoints", endpoint]);

@@ -208,7 +208,7 @@ impl FakeConnection {
 /// An address of this machine that is not loopback, so that another machine could use it.
 ///
 /// # Panics
-/// If there is none.
+/// If there is no such address.
 #[must_use]
 pub fn non_loopback_address() -> IpAddr {
     let routes =

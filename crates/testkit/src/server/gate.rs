@@ -30,7 +30,7 @@ pub(super) enum Passage {
     Open,
     /// Bytes wait.
     Held,
-    /// Bytes are dropped, and the connection with them.
+    /// Bytes are dropped, and the connection ends.
     Lost,
 }
 

@@ -13,7 +13,7 @@ const LIBRARIES: &str = "/usr/share/gocode";
 /// compiler's cache is in `output` too, so only the first build takes long. Parallel builds wait for each other.
 ///
 /// # Panics
-/// If it cannot be built.
+/// If the program cannot be built.
 #[must_use]
 pub fn go_program(source: &Path, output: &Path) -> PathBuf {
     let directory = std::path::absolute(output.join("go")).expect("a path is not empty");

@@ -24,7 +24,7 @@ const QUICK: [&str; 4] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel
 /// changes. Parallel compilations wait for each other.
 ///
 /// # Panics
-/// If it cannot be compiled.
+/// If the program cannot be compiled.
 #[must_use]
 pub fn java_program(source: &Path, libraries: &[&str], output: &Path) -> Command {
     let name = source.file_stem().and_then(|name| name.to_str()).expect("a source has a name");
@@ -87,12 +87,12 @@ pub(super) fn class_path(libraries: &[&str]) -> String {
     class_path_below(Path::new(LIBRARIES), libraries)
 }
 
-/// The class path of these libraries for a server. If there is another system, the libraries are those of the other
-/// system.
+/// The class path of these libraries for a server. If `LEASEHOLD_TEST_SYSTEM` names another system, the libraries are
+/// those of that system; otherwise they are those of this system.
 pub(super) fn server_class_path(libraries: &[&str]) -> String {
     let Some(other) = system::file(LIBRARIES.trim_start_matches('/')) else { return class_path(libraries) };
-    // These libraries of the other system come first: each library names the files that it needs by absolute paths,
-    // which would lead to the files of this system.
+    // The libraries in the directory of the other system come first. Without them, libraries of this system would be
+    // loaded: each library names the files that it needs by absolute paths.
     let needed = fs::read_dir(&other).into_iter().flatten().flatten().map(|file| file.path());
     let needed = needed.filter(|file| {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -107,7 +107,7 @@ fn class_path_below(directory: &Path, libraries: &[&str]) -> String {
     all.map(|name| format!("{}/{name}.jar", directory.display())).collect::<Vec<_>>().join(":")
 }
 
-/// Runs `java` with this input and returns the lines of standard output and standard error. Panics if it fails.
+/// Runs `java` with this input and returns the lines of standard output and standard error. Panics if `java` fails.
 pub(super) fn java(directory: &Path, arguments: &[String], input: &str) -> Vec<String> {
     let mut command = Command::new("java");
     command.current_dir(directory).args(arguments);

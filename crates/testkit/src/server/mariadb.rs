@@ -19,13 +19,13 @@ use super::{
 };
 
 const DATABASE: &str = "locks";
-/// The smallest possible log, because the data directory is copied. Newer versions of MySQL do not have this option,
-/// and `loose` makes them ignore it.
+/// The smallest possible log, so that copies of the data directory are small. Newer versions of MySQL do not have this
+/// option, and `loose` makes them ignore it.
 const LOG_SIZE: &str = "--loose-innodb-log-file-size=4M";
 
 /// The interval between two attempts to connect to a server that has no free connection.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-/// The time limit of these attempts.
+/// The time limit of the attempts to connect to a server that has no free connection.
 const RETRY_LIMIT: Duration = Duration::from_secs(90);
 
 /// A private MariaDB server with one database, `locks`, whose superuser `root` needs no password.
@@ -76,7 +76,7 @@ impl MariadbServer {
     /// Sets the server's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// If it has no separate clock.
+    /// If the server has no separate clock.
     pub fn set_clock(&self, seconds: i64) {
         self.clock.as_ref().expect("the server has a clock of its own").set(seconds);
     }
@@ -159,7 +159,7 @@ impl MariadbServer {
             format!("--socket={}", directory.join("socket").display()),
             format!("--pid-file={}", directory.join("pid").display()),
             // At its start, a server deletes all temporary tables in its temporary directory, including those of other
-            // servers.
+            // servers. So each server gets a temporary directory of its own.
             format!("--tmpdir={}", directory.display()),
             format!("--port={}", self.port),
             "--bind-address=127.0.0.1".to_owned(),
@@ -184,7 +184,7 @@ impl MariadbServer {
     /// Kills the server; all sessions end with it. Committed data stays.
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn kill(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGKILL).expect("a child can be waited for");
@@ -193,7 +193,7 @@ impl MariadbServer {
     /// Shuts the server down cleanly.
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn stop(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGTERM).expect("a child can be waited for");
@@ -202,7 +202,7 @@ impl MariadbServer {
     /// Suspends the server's process until [`resume`](Self::resume). Its connections stay, but it does not answer.
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn pause(&self) {
         self.process.as_ref().expect("the server is running").signal(Signal::SIGSTOP);
     }
@@ -210,7 +210,7 @@ impl MariadbServer {
     /// Resumes the server's process.
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn resume(&self) {
         self.process.as_ref().expect("the server is running").signal(Signal::SIGCONT);
     }

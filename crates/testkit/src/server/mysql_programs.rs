@@ -23,7 +23,8 @@ pub enum Brand {
 }
 
 impl Brand {
-    /// The brand that tests start: the one that is installed in the system in `LEASEHOLD_TEST_SYSTEM`, or MariaDB.
+    /// The brand that tests start: the one in the system that `LEASEHOLD_TEST_SYSTEM` names, otherwise MariaDB of this
+    /// system.
     #[must_use]
     pub fn found() -> Self {
         Program::find().brand
@@ -40,7 +41,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// The server of the other system, or MariaDB of this system.
+    /// The server of the other system. If there is no other system, or it has no such server: MariaDB of this system.
     pub(super) fn find() -> Self {
         let other = |brand, name| Some(Self::of(brand, system::program(name)?.into(), system::file("usr")));
         other(Brand::Mariadb, "mariadbd")
@@ -67,8 +68,8 @@ impl Program {
             all.push(format!("--basedir={}", base.display()));
         }
         if self.brand == Brand::Mysql {
-            // The first option turns off a second protocol, which has its own port. The other one makes the server use
-            // no directory that only the package creates.
+            // The first option turns off a second protocol, which has its own port. The second option makes the server
+            // use no directory that only an installation of the package creates.
             all.extend(["--mysqlx=OFF", "--secure-file-priv="].map(str::to_owned));
         }
         all
@@ -85,7 +86,7 @@ impl Program {
     /// Creates the data of a server with one database, whose superuser needs no password.
     ///
     /// # Panics
-    /// If that fails.
+    /// If the data cannot be created.
     pub(super) fn make(&self, data: &Path, database: &str, options: &[&str]) {
         let directory = format!("--datadir={}", data.display());
         // A private temporary directory, because other servers delete temporary tables in theirs.
@@ -131,7 +132,8 @@ fn run(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}: run setup/debian"))
 }
 
-/// The user that the server runs as. A server started by root needs this option, or else it refuses to run.
+/// The user that the server runs as, for its option `--user`. A server started by root refuses to run without this
+/// option.
 fn user() -> String {
     let user = User::from_uid(Uid::effective()).ok().flatten();
     user.expect("the user that runs the tests has a name").name

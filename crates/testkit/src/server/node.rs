@@ -27,7 +27,8 @@ pub trait Node {
     /// Waits until the server serves clients.
     fn wait_until_serving(&mut self);
 
-    /// Runs the operator's command and returns the lines of its output. Panics if the command fails.
+    /// Runs a command of the operator's tool (such as `redis-cli`) and returns the lines of its output. Panics if the
+    /// command fails.
     fn command(&self, words: &[&str]) -> Vec<String>;
 }
 

@@ -95,7 +95,7 @@ impl PostgresServer {
     /// Sets the server's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// If it has no separate clock.
+    /// If the server has no separate clock.
     pub fn set_clock(&self, seconds: i64) {
         self.clock.as_ref().expect("the server has a clock of its own").set(seconds);
     }
@@ -117,8 +117,8 @@ impl PostgresServer {
         Self::on_data(directory, &["fsync=off"])
     }
 
-    /// Starts a program that reads the server's changes by logical replication; the program is no replica. It ends when
-    /// the returned value is dropped. The server needs `wal_level=logical`.
+    /// Starts a program that reads the server's changes by logical replication; the program is no replica. The program
+    /// ends when the returned value is dropped. The server needs `wal_level=logical`.
     ///
     /// # Panics
     /// If the program cannot be started.
@@ -136,7 +136,7 @@ impl PostgresServer {
     /// Makes a replica an independent server.
     ///
     /// # Panics
-    /// If that fails.
+    /// If the replica cannot be promoted.
     pub fn promote(&self) {
         assert_eq!(self.query("SELECT pg_promote()"), ["t"]);
     }
@@ -210,7 +210,7 @@ impl PostgresServer {
     /// Kills the server; all sessions end with it. Committed data stays.
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn kill(&mut self) {
         self.process = None;
         // The main process is killed; the other processes of the server then end by themselves. A new server does not
@@ -220,8 +220,8 @@ impl PostgresServer {
             assert!(Instant::now() < limit, "processes of a killed server are there after {END_LIMIT:?}");
             sleep(Duration::from_millis(2));
         }
-        // A new server would trust the pid file, so the file is removed. Before that, its segment of shared memory is
-        // removed, because the file may be the only record of it.
+        // A new server would trust the pid file, so the file is removed. Before that, the segment of shared memory that
+        // the file names is removed, because the file may be the only record of this segment.
         let segment = self.pid_file_line(6).and_then(|line| Some(line.split_whitespace().nth(1)?.to_owned()));
         if let Some(segment) = segment {
             let removed = Command::new("ipcrm").args(["-m", &segment]).status();
@@ -242,7 +242,7 @@ impl PostgresServer {
     /// Shuts the server down cleanly, and without waiting for clients (the "fast" shutdown of PostgreSQL).
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn stop(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGINT).expect("a child can be waited for");

@@ -160,7 +160,7 @@ impl Proxy {
         self.each(|connection| drop(connection.client.shutdown(Shutdown::Both)));
     }
 
-    /// Passes on everything that is held.
+    /// Passes on everything that is held, and holds nothing of the current connections from now on.
     pub fn release_held(&self) {
         self.each(|connection| {
             connection.requests.set(Passage::Open);
@@ -197,7 +197,7 @@ impl Proxy {
         self.shared.lock().connections_made
     }
 
-    /// Cuts all connections on both sides.
+    /// Ends all connections on both sides, in the way that `end` says.
     fn end_all(&self, end: ConnectionEnd) {
         for Connection { client, server, requests, answers } in self.shared.lock().connections.drain(..) {
             requests.set(Passage::Lost);

@@ -1,7 +1,7 @@
 /* Redirects the outgoing connections of a server. The library is preloaded into the server. Each line of the file that
- * LEASEHOLD_TEST_REDIRECT names has two ports: a connection to the first, at any address, goes to the second on
- * loopback. The file is read for each connection, because ports are added while a server runs. The system call is made
- * directly, so that the library works with older C libraries. */
+ * LEASEHOLD_TEST_REDIRECT names has two ports: a connection to the first port, at any address, goes to the second port
+ * on loopback. The file is read for each connection, because ports are added while a server runs. The system call is
+ * made directly, so that the library works with older C libraries. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>

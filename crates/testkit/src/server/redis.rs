@@ -54,7 +54,7 @@ impl RedisServer {
         Self::start_with_tls("ca")
     }
 
-    /// Starts a server with the authority and the certificate of this one.
+    /// Starts another server with the authority and the certificate of this server.
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -87,7 +87,7 @@ impl RedisServer {
     /// Sets the server's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// If it has no separate clock.
+    /// If the server has no separate clock.
     pub fn set_clock(&self, seconds: i64) {
         self.node.set_clock(seconds);
     }
@@ -95,7 +95,7 @@ impl RedisServer {
     /// The port for encrypted connections.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such port.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls_port(&self) -> u16 {
@@ -121,7 +121,7 @@ impl RedisServer {
     /// Shuts the server down cleanly, so that it saves its data.
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn stop(&mut self) {
         self.node.instance_mut().stop();
     }

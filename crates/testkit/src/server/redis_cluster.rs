@@ -15,10 +15,10 @@ use super::{
 
 /// The number of slots.
 pub(super) const SLOTS: u16 = 16_384;
-/// How long a change of ownership may take if other changes delay it: several times the 5 s that a planned change may
-/// take.
+/// How long a change of the owner of slots may take if other changes delay it: several times the 5 s that a planned
+/// change may take.
 pub(super) const CHANGE_LIMIT: Duration = Duration::from_secs(30);
-/// Before 7.0 the bus port cannot be chosen. It is the node's port plus this number.
+/// The distance from a node's port to its bus port, which cannot be chosen before Redis 7.0.
 const BUS_DISTANCE: u16 = 10_000;
 
 /// The options of a cluster.
@@ -26,7 +26,7 @@ const BUS_DISTANCE: u16 = 10_000;
 pub struct RedisClusterOptions<'a> {
     /// The number of masters that share the slots. They are the nodes from 0 on.
     pub masters: usize,
-    /// The number of replicas. They are the nodes after the masters; each replica in turn gets the next master.
+    /// The number of replicas. They are the nodes after the masters. The masters get replicas in turn, one at a time.
     pub replicas: usize,
     /// How long a node may fail to answer before it is considered down (`cluster-node-timeout`).
     pub node_timeout: Duration,
@@ -63,7 +63,7 @@ impl Default for RedisClusterOptions<'_> {
 pub enum RedisFailover {
     /// With the agreement of the master. No data is lost.
     Plain,
-    /// Without the agreement of the master, but with that of the other masters.
+    /// Without the agreement of the master, but with the agreement of the other masters.
     Force,
     /// Without the agreement of any node: slots have two owners until the other nodes learn of the change.
     Takeover,
@@ -143,7 +143,7 @@ impl RedisCluster {
     /// The ports for encrypted connections, by node number.
     ///
     /// # Panics
-    /// If there are none.
+    /// If there are no such ports.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls_ports(&self) -> &[u16] {
@@ -227,8 +227,8 @@ impl RedisCluster {
         self.group.resume(node);
     }
 
-    /// Cuts a node off from the other nodes, until [`heal`](Self::heal): the connections between them end. Its clients
-    /// still reach it. If it is a master, it serves them until the node timeout has passed.
+    /// Cuts a node off from the other nodes, until [`heal`](Self::heal): the connections between it and them end. Its
+    /// clients still reach it. If it is a master, it serves them until the node timeout has passed.
     pub fn cut(&mut self, node: usize) {
         self.group.cut(node);
     }
@@ -246,7 +246,7 @@ impl RedisCluster {
     /// Sets a node's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// If it has no separate clock.
+    /// If the node has no separate clock.
     pub fn set_clock(&self, node: usize, seconds: i64) {
         self.group.set_clock(node, seconds);
     }
@@ -325,7 +325,7 @@ impl RedisCluster {
         self.command(node, &["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), &bus_port.to_string()]);
     }
 
-    /// Waits until a node without slots knows its future master, and makes the node a replica of it.
+    /// Waits until a node without slots knows its future master, and makes the node a replica of this master.
     pub(super) fn make_replica(&self, node: usize, master: usize) {
         poll_until("a replica that knows its master", || {
             self.group.answer(node, &[&["CLUSTER", "REPLICATE", &self.ids[master]]]).ok()
@@ -376,8 +376,8 @@ fn arguments(options: RedisClusterOptions<'_>) -> Vec<String> {
     arguments.into_iter().map(str::to_owned).collect()
 }
 
-/// Chooses the bus port (the port for other nodes of the cluster). It is a free port; before 7.0 it has a fixed
-/// distance from the node's port, so the node's port may change.
+/// Chooses the bus port (the port for other nodes of the cluster). From Redis 7.0 on, it is a free port. Before 7.0 it
+/// has a fixed distance from the node's port, so the node's port may change.
 fn choose_bus_port(node: &mut RedisNode) -> u16 {
     if has_bus_port_option(&node.program()) {
         let bus_port = free_port();

@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct KnownNode {
     pub(super) id: String,
-    /// The address that the node announces: `address:port@bus` and, since 7.0, `,name`.
+    /// The address that the node announces: `address:port@bus` and, in Redis 7.0 and later, `,name`.
     pub(super) announced: String,
     pub(super) flags: Vec<String>,
     /// The id of its master; `-` for a master.

@@ -15,7 +15,7 @@ use super::{
 };
 
 /// How long the processes may take to agree. With the default timing they need some seconds. A busy machine may need
-/// more than 30 s: a Sentinel that missed two seconds is inactive for 30 s.
+/// more than 30 s: a Sentinel that did not run for two seconds is then inactive for 30 s.
 const STABLE_LIMIT: Duration = Duration::from_secs(120);
 /// The time limit of a query. A query without an answer is repeated.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);

@@ -6,7 +6,7 @@ impl RedisCluster {
     /// Adds a master without slots and returns its number.
     ///
     /// # Panics
-    /// If the node cannot be started, or the others do not learn of it.
+    /// If the node cannot be started, or the other nodes do not learn of it.
     pub fn add(&mut self) -> usize {
         let node = self.group.len();
         let present: Vec<_> = self.members().filter(|&other| self.group.is_present(other)).collect();
@@ -65,7 +65,7 @@ impl RedisCluster {
     /// Like [`announce_address`](Self::announce_address), but for a port.
     ///
     /// # Panics
-    /// If the others do not learn of it.
+    /// If the others do not learn of the announcement.
     pub fn announce_port(&mut self, node: usize, port: u16) {
         self.group.add_announced_port(node, port);
         self.announce(node, "cluster-announce-port", &port.to_string(), |announced| {
@@ -73,11 +73,11 @@ impl RedisCluster {
         });
     }
 
-    /// Like [`announce_address`](Self::announce_address), but for a name (since 7.0). Also makes all nodes send clients
-    /// the names of nodes in place of the addresses, and `?` for a node without a name.
+    /// Like [`announce_address`](Self::announce_address), but for a name (Redis 7.0 or later). Also makes all nodes
+    /// send clients the names of nodes in place of the addresses, and `?` for a node without a name.
     ///
     /// # Panics
-    /// If the others do not learn of it.
+    /// If the others do not learn of the announcement.
     pub fn announce_name(&mut self, node: usize, name: &str) {
         for other in self.members().filter(|&other| self.group.is_present(other)) {
             self.command(other, &["CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname"]);

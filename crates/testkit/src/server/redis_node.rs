@@ -87,9 +87,9 @@ impl RedisNode {
         self.instance.wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
     }
 
-    /// The path of the server. If only Debian's `redis-check-rdb` is installed, this is its path: it is the same
-    /// program, which acts according to the name by which it is started. So tests do not need the package that starts a
-    /// service.
+    /// The path of the server. If only Debian's `redis-check-rdb` is installed, this is the path of `redis-check-rdb`:
+    /// it is the same program as the server, and acts according to the name by which it is started. So tests do not
+    /// need the package that starts a service.
     pub(super) fn program(&self) -> String {
         if let Some(other) = ["redis-server", "valkey-server"].iter().find_map(|name| system::program(name)) {
             return other;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::redis_node::RedisNode;
 
-/// The number of Sentinels in a majority. It is also the quorum.
+/// The number of Sentinels in a majority. The quorum of the configuration has the same value.
 pub(super) const MAJORITY: usize = 2;
 /// The name of the master in the Sentinels' configuration.
 pub(super) const MASTER: &str = "mymaster";
@@ -61,8 +61,8 @@ pub(super) fn data_node(master: Option<u16>, options: RedisSentinelOptions<'_>) 
     node
 }
 
-/// The configuration of a Sentinel that knows the others and the replicas from the start. Otherwise it needs some
-/// seconds to discover them.
+/// The configuration of a Sentinel that knows the others and the replicas from the start. With a shorter configuration,
+/// a Sentinel needs some seconds to discover them.
 pub(super) fn sentinel_lines(
     port: u16,
     sentinel_ports: &[u16],

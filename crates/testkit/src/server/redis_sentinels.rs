@@ -16,7 +16,8 @@ const SENTINELS: usize = 3;
 
 /// A private Redis: a master, two replicas, and three Sentinels, which replace a lost master. At first, node 0 is the
 /// master. Nodes save their configuration, as in production. So a killed node that is restarted has its last role
-/// again; if another node has become the master, Sentinels make it a replica some ten seconds later.
+/// again. If another node has become the master meanwhile, Sentinels make the restarted node a replica some ten seconds
+/// later.
 pub struct RedisSentinels {
     /// The nodes, then the Sentinels.
     group: RedisGroup,
@@ -124,7 +125,7 @@ impl RedisSentinels {
     /// The ports for encrypted connections, of the nodes and of the Sentinels.
     ///
     /// # Panics
-    /// If there are none.
+    /// If there are no such ports.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls_ports(&self) -> (&[u16], &[u16]) {
@@ -154,12 +155,13 @@ impl RedisSentinels {
     /// some ten seconds, until the old master has become a replica.
     ///
     /// # Panics
-    /// If they do not reach that state.
+    /// If the processes do not reach their normal state in time.
     pub fn wait_until_stable(&self) {
         poll_until("nodes and Sentinels that agree", || self.is_stable().then_some(()));
     }
 
-    /// The node that a Sentinel names as the master, also if the Sentinel is cut off. `None`: it names none.
+    /// The node that a Sentinel names as the master, even if the Sentinel is cut off. `None`: the Sentinel names no
+    /// node.
     #[must_use]
     pub fn master_named_by(&self, sentinel: usize) -> Option<usize> {
         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
@@ -190,8 +192,8 @@ impl RedisSentinels {
         })
     }
 
-    /// Exchanges the roles of a replica and the master without Sentinels (`FAILOVER`, since 6.2), and waits until both
-    /// have changed their roles. No connection ends. Sentinels are not told of the change, and may undo it.
+    /// Exchanges the roles of a replica and the master without Sentinels (`FAILOVER`, Redis 6.2 or later), and waits
+    /// until both have changed their roles. No connection ends. Sentinels are not told of the change, and may undo it.
     ///
     /// # Panics
     /// If the master refuses, or there is none.
@@ -216,7 +218,7 @@ impl RedisSentinels {
     /// seconds later.
     ///
     /// # Panics
-    /// If it does not answer.
+    /// If the node does not answer.
     pub fn promote(&mut self, node: usize) {
         self.command(node, &["REPLICAOF", "NO", "ONE"]);
     }
@@ -310,7 +312,7 @@ impl RedisSentinels {
     /// Sets a node's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// If it has no separate clock.
+    /// If the node has no separate clock.
     pub fn set_clock(&self, node: usize, seconds: i64) {
         self.group.set_clock(data_member(node), seconds);
     }

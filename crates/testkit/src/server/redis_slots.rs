@@ -26,7 +26,7 @@ impl RedisCluster {
     /// this owner.
     ///
     /// # Panics
-    /// If they do not agree, for instance because the slot has no owner.
+    /// If the nodes do not agree, for instance because the slot has no owner.
     #[must_use]
     pub fn owner(&self, slot: u16) -> usize {
         poll_until("an owner of the slot", || {
@@ -56,8 +56,8 @@ impl RedisCluster {
         self.keys_up_to(node, slot, usize::MAX).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Moves a slot with all its keys, in the steps that operators use before Valkey 9 and Redis 8.4. Waits until all
-    /// nodes know the new owner.
+    /// Moves a slot with all its keys, in the steps that operators need with versions before Valkey 9 and Redis 8.4.
+    /// Waits until all nodes know the new owner.
     ///
     /// # Errors
     /// The error of a node, after which the move of the slot stays unfinished; or a message that the nodes do not agree
@@ -76,7 +76,7 @@ impl RedisCluster {
     ///
     /// # Errors
     /// The error of the present owner, for instance that it has no such command. Or a text that says that the nodes do
-    /// not agree afterwards.
+    /// not agree on the owner of the slot afterwards.
     ///
     /// # Panics
     /// If the slot has no owner.
@@ -136,7 +136,7 @@ impl RedisCluster {
     ///
     /// # Errors
     /// A text that says that the old owner still has keys or that the slot is not open; in these cases nothing has
-    /// changed. Or the error of a node, or a text that says that the nodes do not agree afterwards.
+    /// changed. Or the error of a node, or a text that says that the nodes do not agree on the owner afterwards.
     pub fn close_slot(&mut self, slot: u16) -> Result<(), String> {
         let (from, to) = self.old_and_new_owner(slot)?;
         // The new owner would take the slot even if the old owner still has keys.
@@ -168,7 +168,7 @@ impl RedisCluster {
     /// has no owner.
     ///
     /// # Panics
-    /// If the nodes do not learn of it.
+    /// If the nodes do not learn of the change.
     pub fn unassign_slot(&mut self, slot: u16) {
         let owner = self.owner(slot);
         let number = slot.to_string();
@@ -191,7 +191,7 @@ impl RedisCluster {
     /// Gives a slot without an owner to a node, and waits until all nodes know the owner.
     ///
     /// # Panics
-    /// If the slot has an owner, or the nodes do not learn of it.
+    /// If the slot has an owner already, or the nodes do not learn of the new owner.
     pub fn assign_slot(&mut self, slot: u16, node: usize) {
         self.command(node, &["CLUSTER", "ADDSLOTS", &slot.to_string()]);
         assert_eq!(self.owner(slot), node);

@@ -13,7 +13,7 @@ use std::{
 
 use super::gate::{Gate, pump};
 
-/// The length of a request without the name of the user, which follows.
+/// The length of the fixed part of a request. The name of the user follows it.
 const REQUEST_BYTES: usize = 8;
 /// The answers to a granted and to a refused request.
 const GRANTED: [u8; 8] = [0, 0x5a, 0, 0, 0, 0, 0, 0];

@@ -43,7 +43,7 @@ impl<N: Node> Standalone<N> {
     /// Suspends the server's process until [`resume`](Self::resume).
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn pause(&self) {
         self.node.instance().signal(Signal::SIGSTOP);
     }
@@ -51,12 +51,13 @@ impl<N: Node> Standalone<N> {
     /// Resumes the server's process.
     ///
     /// # Panics
-    /// If the server was killed or stopped, and not restarted.
+    /// If the server was killed or shut down, and not restarted.
     pub fn resume(&self) {
         self.node.instance().signal(Signal::SIGCONT);
     }
 
-    /// Runs the operator's command against the server and returns the lines of its output.
+    /// Runs a command of the operator's tool (such as `etcdctl`) against the server and returns the lines of its
+    /// output.
     ///
     /// # Panics
     /// If the command fails.
@@ -92,7 +93,7 @@ impl<N: DataDirectory> Standalone<N> {
     }
 
     /// Kills the server and restores the [saved](Self::save) data, like an operator who restores an old backup. After a
-    /// [`restart`](Self::restart), the server's revisions or transaction numbers are smaller than before.
+    /// [`restart`](Self::restart), the server's revisions or transaction numbers are smaller than before the kill.
     ///
     /// # Panics
     /// If nothing was saved.

@@ -19,8 +19,8 @@ pub(super) struct DataTemplate<'a> {
 impl DataTemplate<'_> {
     /// Fills `data`, a directory that does not exist yet, with the result of `create`.
     ///
-    /// `create` runs once for each version of the program and each user. Its result is kept in the directory in which
-    /// cargo lets tests keep files. Parallel callers wait.
+    /// `create` runs only one time for each version of the program and each user. Its result is kept in the directory
+    /// in which cargo lets tests keep files. Parallel callers wait for each other.
     ///
     /// # Panics
     /// If the program does not exist, or the disk is full.

@@ -12,8 +12,8 @@ use super::{
 };
 
 /// A private ZooKeeper of three nodes, which never wait until their data is on disk. A tick is 500 ms. A node that is
-/// cut off gets no notice that its connections are gone: it finds out after ten ticks, and answers its clients until
-/// then. Messages that are in flight when the node is cut off arrive when it is healed.
+/// cut off gets no notice that its connections are gone: it finds out after ten ticks. Until then it answers its
+/// clients. Messages that are in flight when the node is cut off arrive when it is healed.
 pub type ZookeeperEnsemble = Cluster<ZookeeperNode>;
 
 /// The link between two nodes.

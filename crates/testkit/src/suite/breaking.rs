@@ -1,4 +1,4 @@
-//! Breaking a hold on purpose: R13.
+//! Breaking a hold on purpose: rule R13 of `docs/rules.md`.
 
 use leasehold_core::{
     Answer, Breaking, Broken, Claim, EngineError, Fault, Grant, HAND_OVER_TOKENS, How, Loss, Mode, Previous,
@@ -133,8 +133,8 @@ async fn a_forced_break_frees_at_once(fixture: &Fixture<'_>) -> Outcome {
     client_b.release_hold(&next_claim, &next).await
 }
 
-/// A token that is in neither the block of this grant nor an earlier block. If a server numbers the claims itself, all
-/// blocks have one size, even if a claim asked for fewer tokens.
+/// A token that is in neither the block of this grant nor an earlier block. The result is right even if a claim asked
+/// for fewer tokens than a block has: a server that numbers the claims itself gives all blocks one size.
 fn next_block(grant: &Grant) -> u64 {
     let last = grant.token.number + u64::from(grant.tokens) - 1;
     let size = u64::from(HAND_OVER_TOKENS);

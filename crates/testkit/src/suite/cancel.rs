@@ -1,4 +1,4 @@
-//! Futures of verbs that are dropped before they complete: R23.
+//! Futures of verbs that are dropped before they complete: rule R23 of `docs/rules.md`.
 
 use std::{future::poll_fn, pin::Pin, task::Poll};
 
@@ -58,7 +58,8 @@ async fn a_release_dropped_at_any_poll_can_be_sent_again(fixture: &Fixture<'_>) 
     Err(format!("a release needs more than {MAX_POLLS} polls").into())
 }
 
-/// Polls a future up to `polls` times, whenever it was woken, and then drops it. Returns whether the future completed.
+/// Polls a future up to `polls` times, each time after a wake-up, and then drops it. Returns whether the future
+/// completed.
 async fn poll_times<T>(mut future: BoxFuture<'_, T>, polls: usize) -> bool {
     let mut polled = 0;
     poll_fn(move |context| {

@@ -1,4 +1,4 @@
-//! Claim and ask: R21 and R22.
+//! Claim and ask: rules R21 and R22 of `docs/rules.md`.
 
 use leasehold_core::{Answer, How, Mode, Previous};
 

@@ -25,15 +25,15 @@ const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_secs(1);
 /// How long after the end of its ttl a lapsed hold may still be there. Engines may count in coarse ticks.
 const GRACE: Duration = Duration::from_millis(250);
-/// A machine that withholds more time than this may have caused the timeout of a request. Engines wait 3 s or longer
-/// for an answer.
+/// If the machine withholds more time than this from a case, it may have caused the timeout of a request. Engines wait
+/// 3 s or longer for an answer.
 const WITHHELD: Duration = Duration::from_millis(500);
 /// The largest number of asks of one claim; after them the case fails. Polled engines need several asks.
 const MAX_ASKS: usize = 200;
 /// The largest number of tries for a name that must be free because a lease ended. A server that gets no processor time
-/// may expire leases late; such a server also answers the tries late.
+/// may expire leases late. Such a server also answers the tries late, so a number limits the tries better than a time.
 const MAX_TRIES: usize = 100;
-/// The pause between two such tries.
+/// The pause between two tries for a name that must be free.
 const TRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The setup of one case.
@@ -43,7 +43,7 @@ pub(super) struct Fixture<'a> {
     prefix: String,
     /// The claims that the case made, which are released at its end.
     claims_made: RefCell<Vec<(Arc<dyn Engine>, Claim)>>,
-    /// The factor by which the short times of this try are longer than usual.
+    /// The factor by which the short times of this run of the case are longer than usual.
     time_factor: u32,
     /// The shortest lease or minimum hold time of the case.
     shortest: Cell<Option<Duration>>,
@@ -104,7 +104,7 @@ impl<'a> Fixture<'a> {
         self.profile
     }
 
-    /// Whether names can be claimed in this mode.
+    /// Whether names can be claimed in this mode on this engine.
     pub(super) fn grants(&self, mode: Mode) -> bool {
         mode == Mode::Exclusive || self.profile.modes == Modes::All
     }
@@ -144,7 +144,8 @@ impl<'a> Fixture<'a> {
         Claim { ttl, claim_time: ttl, ..self.claim(name, mode) }
     }
 
-    /// The length of a time for whose end the case waits: longer in a repeated try on a slow machine.
+    /// The length to use for a time whose end the case waits for. It is longer than `time` if the case runs again
+    /// because the machine was slow.
     pub(super) fn short_time(&self, time: Duration) -> Duration {
         let time = time * self.time_factor;
         self.shortest.set(Some(self.shortest.get().map_or(time, |shortest| shortest.min(time))));
@@ -182,7 +183,7 @@ impl<'a> Fixture<'a> {
         Ok(())
     }
 
-    /// Disturbs the system. Ends the case as skipped if the harness cannot.
+    /// Disturbs the system. Ends the case as skipped if the harness cannot produce this disturbance.
     pub(super) async fn disturb(&self, kind: Disturbance) -> Outcome {
         if self.harness.disturb(kind).await {
             return Ok(());

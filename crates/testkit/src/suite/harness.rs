@@ -21,7 +21,7 @@ pub trait Harness: Sync {
         Box::pin(tokio::time::sleep(time))
     }
 
-    /// Disturbs the system. `false`: the harness cannot, and nothing happened.
+    /// Disturbs the system. `false`: the harness cannot produce this disturbance, and nothing happened.
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool>;
 
     /// How many cases may run in parallel. Parallel cases shorten a run if time really passes. Each case uses its own
@@ -36,7 +36,7 @@ pub trait Harness: Sync {
         1_000
     }
 
-    /// Whether the system can store a lock of this name. If not, it refuses the name.
+    /// Whether the system can store a lock of this name. If it cannot, the engine refuses the name.
     fn accepts(&self, _name: &Name) -> bool {
         true
     }
@@ -48,8 +48,8 @@ pub trait Harness: Sync {
     }
 
     /// What is left on the system (keys, entries, files, ...) after everything that can lapse has lapsed. The suite
-    /// calls it after each case, or after all parallel cases. Then every claim is released, so nothing may be left.
-    /// Each item is a text that contains the name that the item belongs to.
+    /// calls this function after each case, or after all parallel cases. At that time every claim has been released, so
+    /// nothing may be left. Each item is a text that contains the name that the item belongs to.
     fn leftovers(&self) -> BoxFuture<'_, Vec<String>>;
 }
 
@@ -76,8 +76,9 @@ pub async fn wait_for_no_leftovers(look: impl Fn() -> Vec<String>) -> Vec<String
     }
 }
 
-/// The number of waiters in the largest case for an engine where each claim reads all other claims: there a large
-/// number would take minutes. Returns `few`, or the value of the variable `LEASEHOLD_CROWD`, which nightly runs set.
+/// The number of waiters in the largest case for an engine where each claim reads all other claims, so that a large
+/// number would take minutes. Returns the value of the variable `LEASEHOLD_CROWD`, which nightly runs set; otherwise
+/// `few`.
 #[must_use]
 pub fn max_waiters_or(few: usize) -> usize {
     std::env::var("LEASEHOLD_CROWD").ok().and_then(|count| count.parse().ok()).unwrap_or(few)

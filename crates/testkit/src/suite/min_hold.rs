@@ -23,8 +23,9 @@ const MIN_HOLD: Duration = Duration::from_secs(1);
 /// How long after the end of the minimum hold the name may still be taken.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// How many waiters are granted the name one after the other, and the minimum hold time of each of them.
+/// How many waiters are granted the name one after the other.
 const WAITERS: usize = 8;
+/// The minimum hold time of each of these waiters.
 const MIN_HOLD_EACH: Duration = Duration::from_millis(100);
 /// How late each grant may be. Polled engines poll several times a second.
 const LATE: Duration = Duration::from_millis(100);
@@ -120,7 +121,7 @@ async fn each_waiter_is_granted_when_the_minimum_hold_ends(fixture: &Fixture<'_>
     last_holder.1.release_hold(&last_holder.0, &grant).await
 }
 
-/// A claim that waits in the way in which core makes claims wait.
+/// A claim that waits as core makes claims wait: it asks after a notification, or when an interval has passed.
 struct Waiter<'a> {
     claim: Claim,
     client: &'a Client<'a>,

@@ -115,7 +115,7 @@ async fn concurrent_tries_that_fit_are_all_granted(fixture: &Fixture<'_>) -> Out
 }
 
 /// I13, with two tries at the same time: one wants more permits than are left, and the other wants no more than are
-/// left.
+/// left. The second one must be granted.
 async fn a_refused_try_does_not_block_a_smaller_one(fixture: &Fixture<'_>) -> Outcome {
     let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
     let [holder, large, small] = &clients;
@@ -175,7 +175,8 @@ async fn a_free_name_can_change_its_mode(fixture: &Fixture<'_>) -> Outcome {
     Ok(())
 }
 
-/// A claim of another mode or limit must be refused as misconfigured, and leave nothing.
+/// Fails the case unless a claim in this mode, which the name does not have, is refused as misconfigured and leaves
+/// nothing.
 async fn expect_refused(
     fixture: &Fixture<'_>,
     client: &Client<'_>,

@@ -88,7 +88,7 @@ const ODD: &[&str] = &[
     "null",
     "lock:",
 ];
-/// Whole names that code which treats a name as a path would interpret.
+/// Complete names that code would interpret if it treated a name as a path.
 const BARE: &[&str] = &[".", "..", "/", "//", "../..", "../../etc/passwd", "~", "*", "%", " ", "-", "lock"];
 
 async fn odd_names_do_not_collide(fixture: &Fixture<'_>) -> Outcome {

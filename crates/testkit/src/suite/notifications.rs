@@ -1,4 +1,4 @@
-//! Notifications are hints: they wake a waiter, and the waiter asks for the truth. R7.
+//! Notifications are hints: they wake a waiter, and the waiter asks for the truth (rule R7 of `docs/rules.md`).
 
 use std::time::Duration;
 
@@ -84,7 +84,8 @@ async fn the_poll_finds_the_grant(fixture: &Fixture<'_>) -> Outcome {
     client_b.ask_until_granted(&waiter).await.map(drop)
 }
 
-/// Reads notifications until one tells this claim to ask. Returns the token of a pushed grant.
+/// Reads notifications until one tells this claim to ask. If this one is a pushed grant, returns its token; otherwise
+/// `None`.
 pub(super) async fn wait_for_wake_up(
     fixture: &Fixture<'_>,
     client: &Client<'_>,

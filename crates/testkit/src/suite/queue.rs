@@ -1,4 +1,4 @@
-//! The queue: order, fairness, hand-over. R8.
+//! The queue: order, fairness, hand-over (rule R8 of `docs/rules.md`).
 
 use std::time::Instant;
 
@@ -159,7 +159,7 @@ async fn a_cancelled_waiter_hands_over_its_grant(fixture: &Fixture<'_>) -> Outco
     let (leaving, staying) = (fixture.claim(&name, Mode::Exclusive), fixture.claim(&name, Mode::Exclusive));
     client_a.claim_blocked(&leaving).await?;
     client_b.claim_blocked(&staying).await?;
-    // When the waiter gives up, its grant or its wake-up is in flight, so the waiter does not know whether it is
+    // When the waiter gives up, its grant or its wake-up is in flight, so the waiter does not know whether it has been
     // granted.
     client_a.release_hold(&holder, &grant).await?;
     expect_match!(
@@ -221,7 +221,7 @@ async fn a_thousand_claims_wait_on_one_name(fixture: &Fixture<'_>) -> Outcome {
 }
 
 /// If much of the lease time has passed, as on a slow machine, lets the holder and the waiters ask again before their
-/// leases end.
+/// leases end. Otherwise does nothing.
 async fn keep_alive(
     (holder, client): (&Claim, &Client<'_>),
     waiters: &[(&Claim, &Client<'_>)],

@@ -1,4 +1,4 @@
-//! Release: R4, R9 and R21, and what the next holder learns about the previous hold.
+//! Release: rules R4, R9 and R21 of `docs/rules.md`, and what the next holder learns about the previous hold.
 
 use leasehold_core::{
     Answer, Claim, Grant, HolderView, How, Life, Mode, Previous, Profile, Release, Released, Token,
@@ -28,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
     case!(an_unused_hold_does_not_hide_the_end_before_it),
 ];
 
-/// R9 requires tombstones only if a request can arrive after a later one.
+/// The reason to skip cases about tombstones: R9 requires them only if a request can arrive after a later one.
 fn cannot_be_late(profile: &Profile) -> Option<&'static str> {
     let applied_at_once = profile.inline && profile.life == Life::Process;
     applied_at_once.then_some("no request can arrive late: verbs are applied when they are called")

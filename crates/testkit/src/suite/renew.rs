@@ -1,4 +1,4 @@
-//! Renew: R4, one answer for each hold.
+//! Renew: rule R4 of `docs/rules.md`, one answer for each hold.
 
 use std::time::Duration;
 

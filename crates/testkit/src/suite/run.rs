@@ -22,7 +22,7 @@ use crate::limits::{OPEN_FILES, raise_open_files};
 
 /// The time limit of a case: far more than the longest case needs on a slow server, so that a hang becomes a failure.
 const CASE_LIMIT: Duration = Duration::from_secs(300);
-/// The factors for short times. If a machine is too slow for a try of a case, the next try uses the next factor.
+/// The factors for short times. If the machine is too slow for a case, the case runs again with the next factor.
 const TIME_FACTORS: [u32; 4] = [1, 2, 4, 8];
 
 /// How many fixtures of finished parallel cases are kept, with their clients, until the leftovers were checked. On some
@@ -144,7 +144,7 @@ impl SuiteRun<'_> {
     }
 
     /// Runs a case. If it failed and the machine was too slow for its short times, runs it again with longer times. The
-    /// fixture of the last try is returned, so that it lives until the leftovers were checked.
+    /// fixture of the last run is returned, so that it lives until the leftovers were checked.
     async fn run_until_quick(&self, case: &Case) -> ((Outcome, Duration), Fixture<'_>) {
         let begin = Instant::now();
         let mut time_factors = TIME_FACTORS.into_iter().peekable();

@@ -1,4 +1,4 @@
-//! Tokens: R10. They only grow within a name and lineage.
+//! Tokens: rule R10 of `docs/rules.md`. They only grow within a name and lineage.
 
 use leasehold_core::{Claim, Grant, Mode};
 

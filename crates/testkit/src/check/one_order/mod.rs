@@ -18,10 +18,10 @@
 //!   as a possible claim in the queue, which explains refusals.
 //!
 //! The search goes through the history once and keeps all orders that are possible so far. Where no request is in
-//! flight, usually a single order is left, so the time is linear in the length of the history. A limit on the number of
-//! orders keeps the search short; beyond it the verdict on the lock is "undecided". Existing crates for such searches
-//! (stateright, todc-utils) have no such limit, and cannot express a step that happens after its answer or never, such
-//! as the expiry of a lease.
+//! flight, usually a single order is left, so the duration of the search is linear in the length of the history. If the
+//! number of orders exceeds a limit, the search is given up, and the verdict on the lock is "undecided". Existing
+//! crates for such searches (stateright, todc-utils) have no such limit, and cannot express a step that happens after
+//! its answer or never, such as the expiry of a lease.
 
 mod search;
 mod steps;
@@ -53,7 +53,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> [Verdict; 2] {
     [order.done(), taken.done()]
 }
 
-/// Whether there is an order. If not, reports the conflicts.
+/// Whether there is an order that explains all answers of one lock. If there is none, reports the conflicts.
 fn judge(
     holds: &[Hold<'_, '_>],
     refusals: &[Refusal<'_, '_>],

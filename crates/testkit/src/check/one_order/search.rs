@@ -13,13 +13,13 @@ use super::{
 };
 
 /// The limit of the orders of one lock that are followed at the same time. The history of a hundred clients needs a
-/// handful. When a search exceeds the limit, it is given up, so that the duration of a check is bounded.
+/// handful. A search that exceeds the limit is given up, so that the duration of a check is bounded.
 const MAX_ORDERS: usize = 20_000;
 
 /// An answer that no order explains.
 pub(super) struct Conflict {
     pub(super) kind: ConflictKind,
-    /// The newest refusal that excluded orders. Without this refusal there might be an order.
+    /// The newest refusal that excluded orders. Without this refusal there might be an order without this conflict.
     pub(super) assumed_refusal: Option<usize>,
 }
 
@@ -41,11 +41,11 @@ pub(super) struct SearchResult {
     pub(super) max_orders: usize,
 }
 
-/// The search was given up.
+/// The search was given up, because too many orders were possible.
 pub(super) struct Undecided;
 
-/// A point in time of the history, with the index of the hold or refusal. At the same instant, calls sort before
-/// returns, because then the two requests overlap.
+/// A point in time of the history, with the index of the hold or refusal. Of two points at the same instant, a call
+/// sorts before a return, so that the two requests overlap.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum HistoryPoint {
     /// The call of an acquire that was granted later.
@@ -153,8 +153,8 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
     }
 
     /// Adds orders in which a pending acquire has begun its hold already at `at`. This is needed only if the hold may
-    /// justify an open refusal, or may end before the acquire returns. For every other acquire, the latest possible
-    /// begin is the best choice.
+    /// justify an open refusal, or may end before the acquire returns. For every other acquire, it is enough to try the
+    /// latest possible begin, at its return.
     fn explore(&mut self, at: u64) -> Result<(), Undecided> {
         let may_have_lapsed = |hold: &usize| self.holds[*hold].may_lapse_before_return;
         if self.open_tries.is_empty() && !self.pending.iter().any(may_have_lapsed) {

@@ -29,8 +29,9 @@ impl Search<'_, '_, '_> {
             self.mark_justified(&mut next);
             return vec![next];
         }
-        // If permits with the same limit are in the way, some of them must end first: among holds with the same count,
-        // the one with the earliest latest end. All other blockers must end.
+        // If `hold` wants permits and holds of permits with the same limit are in the way, some of these holds must end
+        // first. Among those with the same count, the one with the earliest latest end is chosen. All other blockers
+        // must end.
         let must_end =
             |&&other: &&usize| mode(hold).limit().is_none() || mode(other).limit() != mode(hold).limit();
         let mut ending = blockers.iter().find(must_end).map_or(blockers.clone(), |&first| vec![first]);
@@ -63,7 +64,8 @@ impl Search<'_, '_, '_> {
         order.held.iter().map(|&hold| self.holds[hold].attempt.mode).collect()
     }
 
-    /// Whether the tokens allow that `other` comes before `hold`: they put it there, or say nothing about the two.
+    /// Whether the tokens allow that `other` begins before `hold`: they either require it, or imply no order of the
+    /// two.
     fn precedes(&self, other: usize, hold: usize) -> bool {
         let (first, second) = (&self.holds[other], &self.holds[hold]);
         let (Some((lineage, token)), Some((other_lineage, other_token))) = (first.token, second.token) else {

@@ -119,9 +119,9 @@ pub(super) fn refusals<'b, 'h>(
     refusals
 }
 
-/// Whether a hold that had ended may have returned and caused the refusal. If the run does not promise exclusion, a
-/// released hold may return with an older state of the server. If the server's clock was set back, a lapsed hold may
-/// return.
+/// Whether a hold that had ended may have existed on the server again and caused the refusal. If the run does not
+/// promise exclusion, the server may fall back to an older state, in which a released hold still exists. If the
+/// server's clock was set back, a lapsed hold may be valid again.
 fn refused_by_returned_hold(
     index: &HistoryIndex<'_>,
     attempts: &[&AttemptHistory<'_>],
@@ -145,8 +145,8 @@ fn had_to_lapse(attempt: &AttemptHistory<'_>, at: u64) -> bool {
     attempt.invoked < at && was_there && (has_min_hold || !freed)
 }
 
-/// The times in which attempts were or may have been queued. A waiter counts until its grant; an attempt without a
-/// grant counts until nothing of it is left.
+/// The times in which attempts were or may have been queued. A waiter counts until its grant. An attempt without a
+/// grant counts until nothing of it is left on the server.
 struct QueueModel {
     begins: Vec<u64>,
     ends: Vec<u64>,
@@ -155,8 +155,8 @@ struct QueueModel {
 impl QueueModel {
     fn of(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Self {
         let spans = attempts.iter().filter_map(|attempt| match (attempt.grant, attempt.failure) {
-            // If the attempt makes several tries, an earlier try may have been granted, and its answer may have been
-            // lost.
+            // A try that was granted was never queued. If the attempt makes several tries, the server may have granted
+            // an earlier try whose answer was lost.
             (Some(_), _) if attempt.tries_once() => None,
             (Some(grant), _) => Some((attempt.invoked, grant.at)),
             (None, Some((_, Failure::Taken))) if attempt.is_try() => None,
@@ -168,7 +168,7 @@ impl QueueModel {
         Self { begins, ends }
     }
 
-    /// Whether another attempt was queued between the call of `attempt` and `at`.
+    /// Whether another attempt was or may have been queued between the call of `attempt` and `at`.
     fn justifies(&self, attempt: &AttemptHistory<'_>, at: u64) -> bool {
         let begun = self.begins.partition_point(|begin| *begin <= at);
         let ended = self.ends.partition_point(|end| *end < attempt.invoked);

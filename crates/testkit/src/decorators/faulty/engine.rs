@@ -98,7 +98,8 @@ impl Faulty {
         }
     }
 
-    /// With a seed: delivers the late requests that are due at this call.
+    /// With a seed, delivers the late requests that are due at this call. Without a seed, none is due: the test
+    /// delivers them.
     async fn deliver_due(&self) {
         let due: Vec<_> = {
             let mut state = self.state();

@@ -28,8 +28,8 @@ const MAX_HELD: usize = 100_000;
 /// An engine behind a faulty network. A test keeps a clone of the `Arc` to control the network.
 ///
 /// Late requests arrive when [`deliver_late`](Self::deliver_late) is called; with a seed, they arrive before one of the
-/// next calls. A test must deliver them within the engine's `request_life`, because the contract covers no later
-/// arrival.
+/// next calls. A test must deliver them within the engine's `request_life`, because an engine need not handle requests
+/// that arrive later.
 pub struct Faulty {
     inner: Arc<dyn Engine>,
     profile: Profile,
@@ -45,7 +45,7 @@ type Late = (Request, Option<u64>, Instant);
 #[derive(Default)]
 struct FaultyState {
     plan: Plan,
-    /// There is no session: every call fails until `heal`.
+    /// Whether the session is lost. Every call then fails until `heal`.
     gone: bool,
     /// Requests whose callers got "unknown" already.
     late: Vec<Late>,
@@ -82,8 +82,8 @@ impl Faulty {
         Self { inner, profile, state, wake: Notify::new() }
     }
 
-    /// Plans `fault` for the next call of `verb`. If several faults are planned for a verb, each of its calls meets the
-    /// next one.
+    /// Plans `fault` for the next call of `verb`. If several faults are planned for a verb, its calls meet them one
+    /// after the other, in the order of planning.
     pub fn next(&self, verb: Verb, fault: Fault) {
         self.state().plan.push(verb, fault);
     }

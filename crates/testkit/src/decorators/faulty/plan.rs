@@ -17,9 +17,9 @@ pub enum Fault {
     /// The request is applied twice, and the caller gets the first answer. Notifications: the batch comes twice.
     /// Inspections: pass.
     Duplicated,
-    /// The request waits until the next call of its verb was applied, and is applied then; its caller waits for that.
-    /// The request is applied even if the caller gives up. Notifications: the batch comes after the next batch.
-    /// Inspections: pass.
+    /// The request waits until the next call of its verb has been applied, and is applied directly after that call. Its
+    /// caller waits for the answer. The request is applied even if the caller gives up. Notifications: the batch comes
+    /// after the next batch. Inspections: pass.
     Reordered,
     /// The request is not applied. The session ends, and with it all its claims; every call fails until the session is
     /// healed.
@@ -75,7 +75,7 @@ impl Plan {
         self.rng = None;
     }
 
-    /// The fault of the next call of `verb`.
+    /// The fault of the next call of `verb`. `None`: the call passes.
     pub(super) fn draw(&mut self, verb: Verb) -> Option<Fault> {
         self.calls += 1;
         let scripted = self.script.get_mut(verb).pop_front();
