@@ -12,7 +12,7 @@ const TRIES: u32 = 5;
 ///
 /// # Panics
 /// If the hold was lost although the machine withheld at most a quarter of the lease time, or if the hold was lost in
-/// every one of [`TRIES`] runs. The message begins with `what`.
+/// every one of `TRIES` runs. The message begins with `what`.
 #[track_caller]
 pub fn with_longer_leases(lease: Duration, what: &str, holds: impl Fn(Duration) -> bool) {
     run_tries((0..TRIES).map(|number| lease * 2_u32.pow(number)), what, holds, withheld);
@@ -23,7 +23,7 @@ pub fn with_longer_leases(lease: Duration, what: &str, holds: impl Fn(Duration) 
 ///
 /// # Panics
 /// If the hold was lost although the machine withheld at most a quarter of the lease time, or if the hold was lost in
-/// every one of [`TRIES`] runs. The message begins with `what`.
+/// every one of `TRIES` runs. The message begins with `what`.
 #[track_caller]
 pub fn with_retries(lease: Duration, what: &str, holds: impl Fn() -> bool) {
     run_tries((0..TRIES).map(|_| lease), what, |_| holds(), withheld);
