@@ -111,7 +111,8 @@ const GROUP: EngineSpeed = EngineSpeed {
 };
 
 /// A Redlock has the time scale of [`GROUP`]. In addition, a hold may depend on the votes of exactly two of three
-/// nodes. If one of these two loses its locks, the nodes do not find the hold any more.
+/// nodes. If one of these two loses its locks, the hold is lost:
+/// its next renewal finds no majority.
 const REDLOCK: EngineSpeed = EngineSpeed { votes_lost_by: redis::VOTES_LOST_BY, ..GROUP };
 
 impl EngineSpeed {

@@ -23,7 +23,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a release is retried. After that it is dropped: a lock whose lease has not ended by then stays on the node
-/// until the lease ends. An operator is not likely to wait longer than this.
+/// until the lease ends. A node that is away for longer is not likely to be back soon.
 const RETRY_TIME: Duration = Duration::from_secs(120);
 
 /// The pending releases of one node.

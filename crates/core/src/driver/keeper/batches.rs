@@ -107,8 +107,9 @@ mod tests {
     }
 
     proptest! {
-        /// For any holds: none is left out, no batch is too large or too mixed, and the holds of a group that fits into
-        /// one batch are in no more batches than they have different lease times.
+        /// For any holds: none is left out, no batch has too many holds or lease times of which one is more than twice
+        /// another one, and the holds of a group that fits into one batch are in no more batches than they have
+        /// different lease times.
         #[test]
         fn every_hold_is_in_one_batch(
             leases in prop::collection::vec((1_u32..5, prop::option::of(0_u16..40)), 0..600),

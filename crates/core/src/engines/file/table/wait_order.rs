@@ -177,8 +177,9 @@ pub(crate) fn is_stalled(record: &Record, now: Instant) -> bool {
     record.signalled_at.is_some_and(|signalled_at| now.since(signalled_at) > STALLED_AFTER)
 }
 
-/// The end of the minimum hold time that blocks `mode`, if there is one. The slots of expired records are added to
-/// `dead_slots`.
+/// The end of the minimum hold time that blocks `mode`, if there is one. Record 0 of the state file is the minimum hold
+/// of an exclusive hold, which blocks every mode; the other records are minimum holds of shared holds. The slots of
+/// expired records are added to `dead_slots`.
 fn min_hold_end(
     records: &[StoredRecord],
     record_zero: Option<&StoredRecord>,
