@@ -42,8 +42,8 @@ impl Truths {
         Self { journal, network, plan, inner: Mutex::default() }
     }
 
-    /// Records that an attempt was granted by a claim. Returns the two times from which the lease of the claim counts,
-    /// see [`Network::lease_start`].
+    /// Records that an attempt was granted by a claim. Returns the earliest and the latest time from which the lease of
+    /// the claim can count, see [`Network::lease_start`].
     pub(crate) fn granted(&self, attempt: AttemptId, claim: ClaimId) -> Option<(Instant, Instant)> {
         let mut inner = self.lock();
         inner.claims.insert(attempt, claim.to_string());

@@ -304,8 +304,8 @@ struct HoldTally {
     with_lock: usize,
     /// How many nodes did not have the lock.
     without_lock: usize,
-    /// How many nodes may have forgotten the lock ("young"), or have the lock but no vote ("new"). Such a node has
-    /// voted for no other claim since it forgot the lock.
+    /// The number of nodes that have possibly forgotten the lock ("young"), or have the lock while their vote does not
+    /// count ("new"). If such a node forgot the lock, it has voted for no other claim since then.
     without_vote: usize,
     /// The numbers of the nodes where the lock is missing and can be set again.
     repairable_nodes: Vec<usize>,

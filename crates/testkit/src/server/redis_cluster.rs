@@ -377,7 +377,8 @@ fn arguments(options: RedisClusterOptions<'_>) -> Vec<String> {
 }
 
 /// Chooses the bus port (the port for other nodes of the cluster). From Redis 7.0 on, it is a free port. Before 7.0 it
-/// has a fixed distance from the node's port, so the node's port may change.
+/// has a fixed distance from the node's port: if that bus port is not free, this function also gives the node another
+/// port.
 fn choose_bus_port(node: &mut RedisNode) -> u16 {
     if has_bus_port_option(&node.program()) {
         let bus_port = free_port();

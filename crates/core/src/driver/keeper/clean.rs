@@ -81,8 +81,8 @@ impl Cleanup {
         self
     }
 
-    /// Reports a certain answer of the engine to the releasing caller. `freed`: the hold was there; `last_doubt`: when
-    /// holds were last put in doubt.
+    /// Reports to the releasing caller what the engine answered, when the answer leaves no doubt. `freed`: the hold was
+    /// there; `last_doubt`: when holds were last put in doubt.
     fn report_answer(self, freed: bool, now: Instant, last_doubt: Instant) {
         let Some(HoldRelease { deadline, reply }) = self.hold_release else { return };
         let unknown_error = |what| unknown_error(self.engine, &self.release, what);

@@ -120,8 +120,8 @@ fn describe(answer: Result<Answer, EngineError>) -> String {
     }
 }
 
-/// The main function of the other process. In a normal test run, where [`DIR_VARIABLE`] is not set, it only checks
-/// `mode`.
+/// The main function of the other process. In a normal test run, where [`DIR_VARIABLE`] is not set, it only
+/// tests the function `mode`.
 #[test]
 fn helper_main() {
     let Ok(dir) = std::env::var(DIR_VARIABLE) else {
