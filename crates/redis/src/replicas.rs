@@ -46,9 +46,9 @@ struct ReplicaWaiter {
 }
 
 impl ReplicaWaits {
-    /// Opens the connection for `WAIT`, and checks the rights of the user. The result contains a future that
-    /// drives this connection: the caller must poll it beside the main connection. If the URL asks for no replicas, makes
-    /// no connection and completes at once; the future in the result then never completes.
+    /// Opens the connection for `WAIT`, and checks the rights of the user. The result contains a future that drives
+    /// this connection: the caller must poll it beside the main connection. If the URL asks for no replicas, makes no
+    /// connection and completes at once; the future in the result then never completes.
     pub(crate) async fn open(
         client: &Client,
         server: &Server,

@@ -19,8 +19,8 @@ pub enum Wake {
     /// `lock:`.
     Walrus,
     /// The type `PUB_SUB_LOCK` of Spring's `RedisLockRegistry`: a release publishes a message on the channel
-    /// `REGISTRY-channel:KEY`. `REGISTRY` is the registry key; `KEY` is the whole Redis key of the lock, with its prefix.
-    /// Leasehold's prefix of lock keys must be the registry key followed by a colon.
+    /// `REGISTRY-channel:KEY`. `REGISTRY` is the registry key; `KEY` is the whole Redis key of the lock, with its
+    /// prefix. Leasehold's prefix of lock keys must be the registry key followed by a colon.
     Spring,
 }
 

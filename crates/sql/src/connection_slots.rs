@@ -113,8 +113,8 @@ mod tests {
     const FIRST: u32 = 0;
     const LATER: u32 = WATCHERS as u32;
 
-    /// The largest number of used connections with which a waiting client keeps its connection; -1 if it never keeps its
-    /// connection.
+    /// The largest number of used connections with which a waiting client keeps its connection; -1 if it never keeps
+    /// its connection.
     fn max_used(limit: i64, ahead: u32, asleep: bool) -> i64 {
         let keeps = |used: &i64| {
             ConnectionSlots::new([(*used, limit), (0, -1), (7, -1)]).may_keep_connection(ahead, asleep)

@@ -262,9 +262,9 @@ impl Tally {
         }
     }
 
-    /// How the previous hold ended, as reported by the voter that knows the newest token. This token is the token of the
-    /// previous hold: a majority votes for this claim and a majority voted for that hold, so at least one node voted for
-    /// both.
+    /// How the previous hold ended, as reported by the voter that knows the newest token. This token is the token of
+    /// the previous hold: a majority votes for this claim and a majority voted for that hold, so at least one node
+    /// voted for both.
     fn previous(&self) -> Previous {
         // A node that wrote the token without knowing how the previous hold ended reports that end as unknown.
         let newest_vote = self
