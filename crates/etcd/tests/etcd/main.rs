@@ -19,3 +19,4 @@ mod oracle;
 mod outages;
 mod rig;
 mod rights;
+mod watches;

@@ -160,6 +160,11 @@ impl Proxy {
         self.each(|connection| drop(connection.client.shutdown(Shutdown::Both)));
     }
 
+    /// Passes on the held answers, and holds no answers of the current connections from now on.
+    pub fn release_answers(&self) {
+        self.each(|connection| connection.answers.set(Passage::Open));
+    }
+
     /// Passes on everything that is held, and holds nothing of the current connections from now on.
     pub fn release_held(&self) {
         self.each(|connection| {
