@@ -29,16 +29,20 @@ impl LateWatch {
         let (proxy, waiter) = rig.proxied();
         let [held, waits] = [(); 2].map(|()| Claim { mode, ..rig.claim("a") });
         rig.run(async {
-            // The waiter makes a lease that it keeps, and learns that the name is contended: its claim is one request
-            // then. The key that it watches for that is not the key of `held`.
+            // The waiter learns that the name is contended: its claim is one request then. Another ttl means another
+            // lease and another key, so `waits` and `held` have no keys that the waiter watches already.
             let (other_holder, others) = (rig.engine(), rig.claim("a"));
             assert!(matches!(other_holder.claim(&others, How::Create).await, Ok(Answer::Held(_))));
+            let learns = Claim { ttl: waits.ttl / 2, ..rig.claim("a") };
+            assert!(matches!(waiter.claim(&learns, How::Create).await, Ok(Answer::Waiting(_))));
+            waiter.release(&release_of(&learns)).await;
+            other_holder.release(&release_of(&others)).await;
+            // The lease of the first lock of a ttl is not kept, the lease of the second is.
             for _ in 0..2 {
-                let before = rig.claim("a");
-                assert!(matches!(waiter.claim(&before, How::Create).await, Ok(Answer::Waiting(_))));
+                let before = rig.claim("b");
+                assert!(matches!(waiter.claim(&before, How::Create).await, Ok(Answer::Held(_))));
                 waiter.release(&release_of(&before)).await;
             }
-            other_holder.release(&release_of(&others)).await;
             assert!(matches!(holder.claim(&held, How::Create).await, Ok(Answer::Held(_))));
             proxy.hold_answers();
             let mut claim = waiter.claim(&waits, How::Create);
