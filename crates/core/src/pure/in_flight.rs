@@ -13,7 +13,7 @@ use std::{
 use crate::{ClaimId, Instant, pure::lock_state::Tombstones};
 
 /// The most claims remembered as unsettled: those with an unanswered request that may still arrive. A release settles a
-/// claim. Above this limit all releases leave tombstones for a while.
+/// claim. When the limit is exceeded, every release leaves a tombstone for the next hour, also that of a settled claim.
 const MAX_UNSETTLED: usize = 65_536;
 /// When there are too many unsettled claims, those older than this are forgotten: their connection broke so long ago
 /// that none of its requests can still be in flight.

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Counts the requests in flight, and wakes the pulse of the connection when a claim or request begins to wait and no
-/// other of its kind waited before.
+/// Counts the requests in flight. Wakes the pulse of the connection each time the number of requests in flight, or the
+/// number of waiting claims, rises from 0 to 1.
 #[derive(Default)]
 pub(crate) struct Demand {
     requests_in_flight: AtomicUsize,
-    /// Notified when a claim or request begins to wait for the server and none of its kind waited before.
+    /// Notified when the number of requests in flight, or of waiting claims, rises from 0 to 1.
     first_wait: Notify,
 }
 
@@ -31,7 +31,7 @@ impl Demand {
         self.requests_in_flight.load(Ordering::Relaxed) > 0
     }
 
-    /// Wakes the pulse: a claim or request begins to wait for the server, and none of its kind waited before.
+    /// Wakes the pulse: the number of requests in flight, or of waiting claims, has risen from 0 to 1.
     pub(crate) fn notify_first_wait(&self) {
         self.first_wait.notify_one();
     }
