@@ -229,8 +229,8 @@ impl Store {
         if self.has(Bug::ExpiresEarly) { ttl * 3 / 4 } else { ttl }
     }
 
-    /// Converts a token to the token that clients see, and back. With [`Bug::TokensFall`], the tokens that clients see
-    /// fall.
+    /// Converts a token to the token that clients see, and back. With [`Bug::TokensFall`], later grants show smaller
+    /// tokens to clients.
     fn shown_token(&self, token: Token) -> Token {
         let number = if self.has(Bug::TokensFall) { (1 << 62) - token.number } else { token.number };
         Token { number, ..token }
