@@ -53,8 +53,8 @@ pub enum Promise {
     /// After the first fault there is no exclusion. The engine still promises what its guarantee says, that losses are
     /// reported, and that the fence holds.
     Fence,
-    /// After a clock step of the server two clients may hold one name, so exclusion is not checked. A clock step may also
-    /// put a valid hold in doubt until the hold is renewed.
+    /// After a clock step of the server two clients may hold one name, so exclusion is not checked. A clock step may
+    /// also put a valid hold in doubt until the hold is renewed.
     Doubt,
 }
 

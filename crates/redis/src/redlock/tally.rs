@@ -56,8 +56,8 @@ pub(super) struct Tally {
     /// The token that was sent with the request; 0 for none. It counts on a node only if it is not behind that node's
     /// clock.
     guessed_token: u64,
-    /// The block of tokens, which is written to the nodes after the votes: its first token, its number of tokens, and for
-    /// each node whether the node has confirmed the write.
+    /// The block of tokens, which is written to the nodes after the votes: its first token, its number of tokens, and
+    /// for each node whether the node has confirmed the write.
     block_write: Option<(u64, u32, Vec<bool>)>,
 }
 

@@ -84,8 +84,8 @@ impl<'a> Fixture<'a> {
         }
     }
 
-    /// Whether a slow machine can be the cause of the failure of the case: a short time limit can have passed before the
-    /// case was ready, or an answer did not come in time and this process did not run for much of that time.
+    /// Whether a slow machine can be the cause of the failure of the case: a short time limit can have passed before
+    /// the case was ready, or an answer did not come in time and this process did not run for much of that time.
     pub(super) fn was_slow(&self) -> bool {
         let own_time = self.stopwatch.elapsed().saturating_sub(self.advanced.get());
         let withheld = self.stopwatch.elapsed().saturating_sub(self.stopwatch.given());
