@@ -52,6 +52,7 @@ pub use pure::claim_table::{
 pub use pure::in_flight::{InFlight, InFlightRequest};
 pub use pure::lease::{Lease, LeaseAction, Renewal, deadline};
 pub use pure::lock_state;
+pub use pure::pace::Pace;
 pub use pure::rotation::Rotation;
 pub use pure::server_clock::ServerClock;
 pub use pure::stop::Stop;

@@ -11,7 +11,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use crate::{
-    Error, ErrorKind, Guard, Mode, Name, Owner,
+    Error, ErrorKind, Guard, Mode, Name, Owner, Pace,
     contract::time::format_duration,
     driver::local::{Entered, RequestSpec, Terms, Ticket, Tries},
     driver::shared::{Shared, SharedHandle},
@@ -37,6 +37,7 @@ pub struct Request {
     max_hold: Option<Duration>,
     /// The number of tries; `None`: wait in the queue.
     attempts: Option<u32>,
+    pace: Option<Pace>,
     owner: Option<Owner>,
     stops_on_term: bool,
 }
@@ -60,6 +61,7 @@ impl Request {
             renewal: Renewal::Background,
             max_hold: None,
             attempts: None,
+            pace: None,
             owner: None,
             stops_on_term: false,
         }
@@ -85,9 +87,20 @@ impl Request {
         self
     }
 
-    /// Tries at most `attempts` times, with growing, jittered pauses, instead of waiting in the queue.
+    /// Tries at most `attempts` times, with the pauses of [`retry`](Self::retry) (by default growing, jittered pauses),
+    /// instead of waiting in the queue.
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = Some(attempts);
+        self
+    }
+
+    /// How often a waiting request asks the engine. A notification of the engine still ends a pause at once. By default
+    /// the engine decides: most engines notify a waiting request, and are asked rarely.
+    ///
+    /// The requests of one `Locks` that wait for the same name ask the engine together, at the pace of the first of
+    /// them.
+    pub const fn retry(mut self, pace: Pace) -> Self {
+        self.pace = Some(pace);
         self
     }
 
@@ -159,7 +172,7 @@ impl Request {
     }
 
     fn start(&self, limit: Option<Duration>, tries: Tries) -> Acquire {
-        match self.validated() {
+        match self.validated(limit) {
             Ok(spec) => {
                 let span = tracing::debug_span!("acquire", name = %spec.name, mode = %spec.terms.mode);
                 let state = RequestState::New {
@@ -175,7 +188,7 @@ impl Request {
     }
 
     /// The options, checked before anything is sent.
-    fn validated(&self) -> Result<RequestSpec, Error> {
+    fn validated(&self, limit: Option<Duration>) -> Result<RequestSpec, Error> {
         let name = self.name.as_ref().map_err(|reason| Error::invalid(reason.clone()))?.clone();
         let invalid = |problem: String| Error::invalid(format!("lock {:?}: {problem}", name.as_str()));
         let range = &self.handle.profile.ttl;
@@ -188,6 +201,9 @@ impl Request {
         }
         if self.attempts == Some(0) {
             return Err(invalid("attempts is zero: at least 1 is needed".into()));
+        }
+        if let Some(problem) = self.pace.and_then(|pace| pace.problem(limit)) {
+            return Err(invalid(format!("retry: {problem}")));
         }
         let mode = match self.family {
             Family::Exclusive => Mode::Exclusive,
@@ -209,7 +225,7 @@ impl Request {
             owner: self.owner.clone(),
             stops_on_term: self.stops_on_term,
         };
-        Ok(RequestSpec { name, terms, max_hold: self.max_hold })
+        Ok(RequestSpec { name, terms, max_hold: self.max_hold, pace: self.pace })
     }
 }
 

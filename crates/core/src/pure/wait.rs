@@ -2,7 +2,10 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use crate::{Answer, EngineError, Fault, Grant, Hint, How, Instant, Profile};
+use crate::{
+    Answer, EngineError, Fault, Grant, Hint, How, Instant, Profile,
+    pure::pace::{Pace, jittered},
+};
 
 /// The longest pause after answers without a queue entry, even if claims in the queue are polled less often.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -39,6 +42,10 @@ pub struct Wait {
     connect_deadline: Option<Instant>,
     /// How many answers and errors in a row brought neither a grant nor a queue entry: the pauses grow with it.
     tries_without_entry: u32,
+    /// The pace that the user wants, in place of the engine's intervals.
+    pace: Option<Pace>,
+    /// How many pauses the pace has decided.
+    paced_pauses: u32,
     /// How to call `claim` the next time.
     how: How,
     /// The engine answered "waiting" or "taken" at least one time: from then on a refusal does not end the wait.
@@ -55,6 +62,8 @@ impl Wait {
             push: profile.push,
             connect_deadline,
             tries_without_entry: 0,
+            pace: None,
+            paced_pauses: 0,
             how: How::Create,
             waited: false,
         }
@@ -64,7 +73,13 @@ impl Wait {
     /// queue or was answered "taken", errors that only refuse new requests do not end it.
     #[must_use]
     pub fn with_new_id(&self, profile: &Profile, connect_deadline: Option<Instant>) -> Self {
-        Self { waited: self.waited, ..Self::new(profile, connect_deadline) }
+        let Self { waited, pace, paced_pauses, .. } = *self;
+        Self { waited, pace, paced_pauses, ..Self::new(profile, connect_deadline) }
+    }
+
+    /// Sets the pace that the user wants; `None`: the intervals of the engine.
+    pub fn set_pace(&mut self, pace: Option<Pace>) {
+        self.pace = pace;
     }
 
     /// How to call `claim` the next time.
@@ -112,7 +127,12 @@ impl Wait {
                 self.waited = true;
                 self.tries_without_entry = 0;
                 self.how = How::Ask;
-                WaitAction::Call { at: now.after(self.poll_interval(hint, jitter)), how: How::Ask }
+                let pause = match self.paced_pause(jitter) {
+                    // The claim loses its place in the queue if it does not ask for too long.
+                    Some(pause) => pause.min(*self.poll.end()).min(hint.ask_in.unwrap_or(Duration::MAX)),
+                    None => self.poll_interval(hint, jitter),
+                };
+                WaitAction::Call { at: now.after(pause), how: How::Ask }
             }
             Answer::Taken(hint) => {
                 self.waited = true;
@@ -140,9 +160,20 @@ impl Wait {
         hint.ask_in.map_or_else(|| jittered(interval, jitter), |ask_in| ask_in.min(interval))
     }
 
-    /// Exponential back-off, with jitter so that a fleet of clients does not retry in step.
+    /// The pause of the user's pace, if there is one.
+    fn paced_pause(&mut self, jitter: u32) -> Option<Duration> {
+        let pause = self.pace?.pause(self.paced_pauses, jitter);
+        self.paced_pauses = self.paced_pauses.saturating_add(1);
+        Some(pause)
+    }
+
+    /// The pause of the user's pace, else exponential back-off, with jitter so that a fleet of clients does not retry in
+    /// step.
     fn back_off(&mut self, now: Instant, jitter: u32) -> WaitAction {
-        self.back_off_to(LONGEST_PAUSE.min(*self.poll.end()), now, jitter)
+        match self.paced_pause(jitter) {
+            Some(pause) => WaitAction::Call { at: now.after(pause), how: self.how },
+            None => self.back_off_to(LONGEST_PAUSE.min(*self.poll.end()), now, jitter),
+        }
     }
 
     /// Back-off with pauses of at most `longest`.
@@ -152,11 +183,6 @@ impl Wait {
         let interval = self.poll.start().saturating_mul(1 << doublings).min(longest);
         WaitAction::Call { at: now.after(jittered(interval, jitter)), how: self.how }
     }
-}
-
-/// A pause between half of `interval` and all of it.
-fn jittered(interval: Duration, jitter: u32) -> Duration {
-    interval / 2 + (interval / 2).mul_f64(f64::from(jitter) / f64::from(u32::MAX))
 }
 
 #[cfg(test)]

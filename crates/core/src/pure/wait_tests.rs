@@ -51,6 +51,30 @@ fn a_queued_claim_with_push_asks_rarely() {
 }
 
 #[test]
+fn a_pace_replaces_the_intervals_within_the_bounds_of_the_engine() {
+    let pace = Pace::doubled(Duration::from_millis(30), Duration::from_secs(60)).without_jitter();
+    let waiting = |ask_in| Ok(Answer::Waiting(hint(Some(3), ask_in)));
+    for push in [PUSH, NO_PUSH] {
+        let mut wait = Wait::new(&profile(push), None);
+        wait.set_pace(Some(pace));
+        let mut pause = |answer| pause(&wait.answered(answer, now(), FULL_PAUSE)).as_millis();
+        assert_eq!([pause(waiting(None)), pause(waiting(None)), pause(waiting(Some(7)))], [30, 60, 7]);
+        for _ in 0..9 {
+            pause(waiting(None));
+        }
+        // A claim keeps its place in the queue only if it asks at the longest interval of the engine.
+        assert_eq!(pause(waiting(None)), 1000);
+        assert_eq!(pause(Ok(Answer::Taken(hint(None, None)))), 60_000, "no place to lose");
+        assert_eq!(pause(failed(Fault::Full)), 50, "the pace does not count for a full server");
+    }
+    let mut wait = Wait::new(&profile(PUSH), None);
+    wait.set_pace(Some(pace));
+    assert_eq!(pause(&wait.answered(waiting(None), now(), FULL_PAUSE)).as_millis(), 30);
+    let mut renewed = wait.with_new_id(&profile(PUSH), None);
+    assert_eq!(pause(&renewed.answered(waiting(None), now(), FULL_PAUSE)).as_millis(), 60, "goes on");
+}
+
+#[test]
 fn without_push_the_head_of_the_queue_asks_fastest() {
     let mut wait = Wait::new(&profile(NO_PUSH), None);
     let mut interval =

@@ -27,6 +27,7 @@ mod notifications;
 mod observe;
 mod on_caller;
 mod on_lost;
+mod pace;
 mod panics;
 mod recorded;
 mod restored;

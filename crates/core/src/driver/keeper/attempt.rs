@@ -49,6 +49,7 @@ async fn run_tries(
     last_error: &mut Error,
 ) -> Option<Guard> {
     let mut wait = Wait::new(&handle.profile, None);
+    wait.set_pace(spec.pace);
     let since = handle.now();
     for tries_left in (0..tries).rev() {
         let hint = match try_once(handle, spec, since).await {

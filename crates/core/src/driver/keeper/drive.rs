@@ -65,6 +65,7 @@ impl ClaimDriver {
                 was_on_engine || answer.as_ref().map_or_else(|error| error.fault.may_be_applied(), |_| true);
             self.note_answer(&answer);
             let now = self.shared.now();
+            wait.set_pace(self.control.pace());
             let next = match wait.answered(answer, now, self.shared.env.jitter()) {
                 WaitAction::Held(grant) if is_stale(sent_at, &grant, now) => WaitAction::Restart,
                 next => next,

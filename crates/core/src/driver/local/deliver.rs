@@ -36,7 +36,7 @@ impl Shared {
         if state.conflicts(head.terms.mode) {
             return None;
         }
-        let (terms, control) = (head.terms.clone(), Arc::new(Control::new(head.since)));
+        let (terms, control) = (head.terms.clone(), Arc::new(Control::new(head.since, head.pace)));
         // A shared hold may be joined by any number of later readers.
         let others_wait = state.queue.has_followers() || terms.mode != Mode::Exclusive;
         let may_queue = true;

@@ -9,7 +9,7 @@ use super::{
     state::{NameState, Terms, Ticket, Waiter},
 };
 use crate::{
-    Error, ErrorKind, Guard, Instant, Mode, Name, Owner, Previous,
+    Error, ErrorKind, Guard, Instant, Mode, Name, Owner, Pace, Previous,
     contract::observe::Event,
     driver::keeper::{KeeperJob, poll_once, try_without_queue},
     driver::shared::{Shared, SharedHandle},
@@ -22,6 +22,8 @@ pub(crate) struct RequestSpec {
     pub(crate) terms: Terms,
     /// How long the guard may use the hold, at most.
     pub(crate) max_hold: Option<Duration>,
+    /// How often to ask the engine; `None`: at the intervals of the engine.
+    pub(crate) pace: Option<Pace>,
 }
 
 /// How many tries a request makes.
@@ -76,6 +78,7 @@ impl Shared {
         let waiter = Waiter {
             terms: spec.terms,
             max_hold: spec.max_hold,
+            pace: spec.pace,
             since: now,
             limit_timer: None,
             until: until.unwrap_or(Instant::NEVER),
@@ -102,7 +105,7 @@ impl Shared {
         spec: &RequestSpec,
         now: Instant,
     ) -> Option<Result<Guard, Error>> {
-        let RequestSpec { name, terms, max_hold } = spec;
+        let RequestSpec { name, terms, max_hold, .. } = spec;
         if let Some(other) = state.clashing_mode(terms.mode) {
             return Some(Err(clash_error(name, terms.mode, other)));
         }

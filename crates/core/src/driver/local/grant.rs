@@ -171,7 +171,7 @@ impl Shared {
         grant: &Grant,
         sent_claim: SentClaim,
     ) -> Result<Guard, Error> {
-        let RequestSpec { name, terms, max_hold } = spec;
+        let RequestSpec { name, terms, max_hold, .. } = spec;
         let now = self.now();
         let undo_and_fail = |error| {
             self.undo(claim);

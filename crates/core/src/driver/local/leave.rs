@@ -115,8 +115,8 @@ impl Shared {
     /// and a claim for the head is started.
     pub(crate) fn fit_claim_to_head(&self, name: &Name, state: &mut NameState) -> Option<PreparedClaim> {
         if let Some(claim) = &state.claim {
-            let fits = state.queue.head().is_some_and(|head| head.terms == claim.terms);
-            if fits {
+            if let Some(head) = state.queue.head().filter(|head| head.terms == claim.terms) {
+                claim.control.set_pace(head.pace);
                 return None;
             }
             claim.control.cancel();

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -13,7 +13,8 @@ use tokio::sync::{Notify, oneshot};
 
 use super::queue::LocalQueue;
 use crate::{
-    Claim, ClaimId, EngineError, Error, Fault, Grant, Guard, Instant, Mode, Name, Owner, Previous, Token,
+    Claim, ClaimId, EngineError, Error, Fault, Grant, Guard, Instant, Mode, Name, Owner, Pace, Previous,
+    Token,
     driver::keeper::TimerKey,
     driver::shared::SharedHandle,
     driver::validity::Validity,
@@ -50,6 +51,8 @@ pub(crate) struct Waiter {
     pub(crate) terms: Terms,
     /// How long the guard may use the hold, at most.
     pub(crate) max_hold: Option<Duration>,
+    /// How often to ask the engine; `None`: at the intervals of the engine.
+    pub(crate) pace: Option<Pace>,
     /// When the request was made.
     pub(crate) since: Instant,
     /// The timer for the end of the wait, if it has a limit.
@@ -158,12 +161,14 @@ pub(crate) struct Control {
     pub(crate) last_error: Mutex<Option<EngineError>>,
     /// When the unanswered request was sent; [`Instant::NEVER`] while no request is in flight.
     request_sent_at: AtomicU64,
+    /// How often the request at the head of the queue wants the engine to be asked.
+    pace: Mutex<Option<Pace>>,
     /// When the request at the head of the queue was made.
     pub(crate) since: Instant,
 }
 
 impl Control {
-    pub(crate) fn new(since: Instant) -> Self {
+    pub(crate) fn new(since: Instant, pace: Option<Pace>) -> Self {
         let last_error = EngineError::new(Fault::Unknown, "no answer yet");
         Self {
             wake: Notify::new(),
@@ -171,6 +176,7 @@ impl Control {
             pushed: Mutex::default(),
             last_error: Mutex::new(Some(last_error)),
             request_sent_at: AtomicU64::new(Instant::NEVER.as_nanos()),
+            pace: Mutex::new(pace),
             since,
         }
     }
@@ -189,6 +195,16 @@ impl Control {
     /// For how long a request has been without an answer.
     pub(crate) fn unanswered_for(&self, now: Instant) -> Duration {
         now.since(Instant::from_nanos(self.request_sent_at.load(Ordering::Relaxed)))
+    }
+
+    /// How often to ask the engine; `None`: at the intervals of the engine.
+    pub(crate) fn pace(&self) -> Option<Pace> {
+        *self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over the pace of another request, which is now the head of the queue.
+    pub(crate) fn set_pace(&self, pace: Option<Pace>) {
+        *self.pace.lock().unwrap_or_else(PoisonError::into_inner) = pace;
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
