@@ -5,10 +5,12 @@ use std::{fmt, future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Mode, Name, Previous, Stop, Token,
     contract::observe::Event,
-    driver::keeper::{TimerKey, hold_until},
+    contract::time::format_duration,
+    driver::keeper::{TimerKey, hold_until, system_instant_in},
     driver::local::{Ending, GuardRelease, ReleaseOutcome, unanswered_release},
     driver::shared::SharedHandle,
     driver::validity::{LossReport, Validity},
+    pure::lease,
 };
 
 /// A hold of a name. Dropping it releases the hold, in the background where the engine has a server;
@@ -100,6 +102,16 @@ impl Guard {
             Instant::NEVER => None,
             deadline => Some(deadline.since(self.handle.now())),
         }
+    }
+
+    /// Until when the hold stays valid if no further answer comes from the engine; now, once it is lost, and while
+    /// [`check`](Self::check) is false. `None` where the hold cannot lapse (the file engine) and no `max_hold` was set.
+    ///
+    /// The clock of [`std::time::Instant`] may stop while the machine sleeps; [`check`](Self::check) uses one that does
+    /// not.
+    #[must_use]
+    pub fn deadline(&self) -> Option<std::time::Instant> {
+        self.remaining().map(system_instant_in)
     }
 
     /// When to notify work under this hold to stop, and when that work has to be over, if no further answer comes from
@@ -197,15 +209,44 @@ impl Guard {
     /// [`is_lost`](Error::is_lost) if the hold does not exist; [`is_unknown`](Error::is_unknown) if the engine did not
     /// answer.
     pub async fn confirm(&self) -> Result<(), Error> {
+        self.confirm_until(None).await
+    }
+
+    /// Confirms the hold; with `until`, extends it to that time.
+    async fn confirm_until(&self, until: Option<Instant>) -> Result<(), Error> {
         self.handle.ensure_served()?;
         if let Some(report) = self.validity.loss_report(self.handle.now()) {
             return Err(self.lost_error(&report));
         }
-        self.handle.confirm(&self.name, self.id).await?;
+        self.handle.confirm(&self.name, self.id, until).await?;
         match self.validity.loss_report(self.handle.now()) {
-            None => Ok(()),
+            None => until.map_or(Ok(()), |until| self.handle.check_extension(&self.name, self.id, until)),
             Some(report) => Err(self.lost_error(&report)),
         }
+    }
+
+    /// Extends the hold once: asks the engine now, and keeps the hold for at least `time` from now on if the engine
+    /// grants that, also without further renewals and with [`renew(false)`](crate::Request::renew). Never shortens the
+    /// hold. Returns the new [`deadline`](Self::deadline). Background renewals go on as before.
+    ///
+    /// Guards that share a hold share the extension. `max_hold` still ends the guard. The name stays taken for as long
+    /// as `time` says if this process ends without a release. Cancel safe: if the future is dropped, it is not known
+    /// whether the hold was extended.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if `time` is longer than a hold of the engine's longest ttl is valid;
+    /// [`is_misconfigured`](Error::is_misconfigured) if the engine cannot extend the hold so far, because the hold lives
+    /// on a lease or session whose time is fixed (etcd, ZooKeeper); otherwise as [`confirm`](Self::confirm).
+    pub async fn extend(&self, time: Duration) -> Result<Option<std::time::Instant>, Error> {
+        let longest = lease::valid_for(*self.handle.profile.ttl.end());
+        if time > longest {
+            let (name, [time, longest]) = (self.name.as_str(), [time, longest].map(format_duration));
+            return Err(Error::invalid(format!(
+                "lock {name:?}: cannot extend by {time}: at most {longest} is allowed"
+            )));
+        }
+        self.confirm_until(Some(self.handle.now().after(time))).await?;
+        Ok(self.deadline())
     }
 
     /// Releases the hold and waits for the engine's answer. Dropping the future does not stop the release.
@@ -272,6 +313,15 @@ impl Guard {
     #[track_caller]
     pub fn confirm_blocking(&self) -> Result<(), Error> {
         self.handle.keeper.block_on(self.confirm())
+    }
+
+    /// [`extend`](Self::extend) for code without an executor: blocks the thread until the engine has answered.
+    ///
+    /// # Errors
+    /// As [`extend`](Self::extend).
+    #[track_caller]
+    pub fn extend_blocking(&self, time: Duration) -> Result<Option<std::time::Instant>, Error> {
+        self.handle.keeper.block_on(self.extend(time))
     }
 
     pub(crate) fn handle(&self) -> &Arc<SharedHandle> {

@@ -21,6 +21,11 @@ use crate::{
 /// The default lease time of a request.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
+/// The most renewals within one ttl: more of them find nothing out that a push or the next renewal would not.
+const RENEWALS_AT_MOST: u32 = 20;
+/// The fewest renewals within one ttl: with a longer interval, one lost renewal would stop the work of the holder.
+const RENEWALS_AT_LEAST: u32 = 2;
+
 /// A request for a lock. Nothing happens before one of the `acquire` methods is awaited. A request can be used any
 /// number of times.
 #[derive(Clone)]
@@ -76,6 +81,17 @@ impl Request {
     /// Whether the lease is renewed in the background; it is by default.
     pub const fn renew(mut self, renew: bool) -> Self {
         self.renewal = if renew { Renewal::Background } else { Renewal::Off };
+        self
+    }
+
+    /// How often the lease is renewed in the background: from a twentieth of the ttl to half of it; by default a third.
+    /// Renewals of half of the ttl cost less, and leave time for few more tries if a renewal fails; renewals of a
+    /// twentieth report an end of the hold on the engine earlier where the engine does not push it.
+    ///
+    /// On engines where a hold lives on the session of its process (ZooKeeper) or on a lease for many holds (etcd), this
+    /// is how often the hold is checked; the session or lease itself is kept alive at an interval of the engine.
+    pub const fn renew_every(mut self, interval: Duration) -> Self {
+        self.renewal = Renewal::Every(interval);
         self
     }
 
@@ -195,6 +211,16 @@ impl Request {
         if !range.contains(&self.ttl) {
             let [ttl, min, max] = [self.ttl, *range.start(), *range.end()].map(format_duration);
             return Err(invalid(format!("ttl {ttl} is out of range: {min} to {max} are allowed")));
+        }
+        if let Renewal::Every(interval) = self.renewal
+            && !(self.ttl / RENEWALS_AT_MOST..=self.ttl / RENEWALS_AT_LEAST).contains(&interval)
+        {
+            let bounds = [self.ttl / RENEWALS_AT_MOST, self.ttl / RENEWALS_AT_LEAST, interval, self.ttl];
+            let [min, max, interval, ttl] = bounds.map(format_duration);
+            return Err(Error::misconfigured(format!(
+                "lock {:?}: renew_every {interval} is out of range: with a ttl of {ttl}, {min} to {max} are allowed",
+                name.as_str()
+            )));
         }
         if self.max_hold.is_some_and(|max_hold| max_hold.is_zero()) {
             return Err(invalid("max_hold is zero".into()));

@@ -1,4 +1,5 @@
-//! When to renew a lease: after a third of it, or slightly earlier to share a request with other renewals.
+//! When to renew a lease: after a third of it or after the time that its user chose, or slightly earlier to share a
+//! request with other renewals.
 
 use std::time::Duration;
 
@@ -30,6 +31,13 @@ pub(crate) fn due_without_group(sent_at: Instant, granted_time: Duration, ttl: D
         return third;
     }
     round_down_to_step(third)
+}
+
+/// When a lease that is renewed each time that `every` has passed, and whose last request was sent at `sent_at`, is to
+/// be renewed: rounded down like [`due_without_group`]. It is due when half of `granted_time` has passed at the latest.
+pub(crate) fn due_every(every: Duration, sent_at: Instant, granted_time: Duration, ttl: Duration) -> Instant {
+    let due = sent_at.after(every.min(granted_time / 2));
+    if ttl < SHORT_LEASE { due } else { round_down_to_step(due).max(sent_at) }
 }
 
 /// When a lease of this group, whose renewal was sent at `sent_at`, is to be renewed again: never later than
@@ -112,6 +120,14 @@ mod tests {
             at(300),
             "by what was asked for"
         );
+    }
+
+    #[test]
+    fn a_chosen_interval_is_kept_unless_the_grant_is_short() {
+        let millis = Duration::from_millis;
+        assert_eq!(due_every(millis(5_003), at(7), TTL, TTL), at(5_000));
+        assert_eq!(due_every(millis(14_000), at(7), millis(2_000), TTL), at(1_000), "half of the grant");
+        assert_eq!(due_every(millis(100), at(7), millis(900), millis(900)), at(107), "a short lease");
     }
 
     #[test]

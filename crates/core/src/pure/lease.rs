@@ -29,11 +29,25 @@ pub fn deadline(sent_at: Instant, granted: Duration) -> Instant {
     sent_at.after(granted.saturating_sub(drift + margin))
 }
 
+/// For how long a hold is valid, from the sending of its request on, that was granted for the time `granted`.
+pub(crate) fn valid_for(granted: Duration) -> Duration {
+    deadline(Instant::from_nanos(0), granted).since(Instant::from_nanos(0))
+}
+
+/// The time to ask an engine for, so that a hold is valid for at least `valid`: the inverse of [`valid_for`].
+fn time_for(valid: Duration) -> Duration {
+    // The drift and the margin take a hundredth each; for a short time the margin takes `LEAST_MARGIN`.
+    valid.saturating_add(valid / 49).saturating_add(LEAST_MARGIN * 2)
+}
+
 /// Whether a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// In the background, as long as the hold is in use.
+    /// In the background, as long as the hold is in use, when a third of the granted time has passed.
     Background,
+    /// In the background, as long as the hold is in use, each time that this time has passed since the last renewal, or
+    /// half of the granted time if that is shorter.
+    Every(Duration),
     /// Never: the lease is fixed.
     Off,
 }
@@ -70,6 +84,8 @@ pub struct Lease {
     in_doubt: bool,
     /// A pushed grant that no renewal has extended to the full ttl yet.
     pushed: bool,
+    /// Until when the user wants the hold to last at least, whatever its ttl.
+    extended_until: Option<Instant>,
 }
 
 /// The deadline shown for a hold in doubt: long past, and different from every real deadline.
@@ -91,6 +107,7 @@ impl Lease {
             renewal_stopped: false,
             in_doubt: false,
             pushed: false,
+            extended_until: None,
         };
         lease.confirm(sent_at, granted, None);
         lease
@@ -122,9 +139,13 @@ impl Lease {
     }
 
     /// Records that a renewal is sent at `now`. If no answer comes, the next renewal is due a twelfth of the granted
-    /// time after `now`.
+    /// time after `now`, or earlier if the lease is renewed more often.
     pub fn renewal_sent(&mut self, now: Instant) {
-        self.renew_at = now.after(self.granted_time.min(self.ttl) / RETRY_FRACTION);
+        let retry = self.granted_time.min(self.ttl) / RETRY_FRACTION;
+        self.renew_at = now.after(match self.renewal {
+            Renewal::Every(every) => retry.min(every),
+            Renewal::Background | Renewal::Off => retry,
+        });
     }
 
     /// Sets the deadline anew after the engine confirmed the renewal that was sent at `sent_at`. This never revives a
@@ -156,13 +177,25 @@ impl Lease {
         if self.in_doubt { DOUBT } else { self.deadline }
     }
 
-    /// The ttl that a renewal at `now` requests.
+    /// The ttl that a renewal at `now` requests: long enough for the time until which the hold was extended.
     #[must_use]
     pub(crate) fn requested_ttl(&self, now: Instant) -> Duration {
-        match self.renewal {
+        let ttl = match self.renewal {
             Renewal::Off if self.in_doubt && !self.pushed => self.deadline.since(now),
             _ => self.ttl,
-        }
+        };
+        self.extended_until.map_or(ttl, |until| ttl.max(time_for(until.since(now))))
+    }
+
+    /// Extends the hold: from the next renewal on, the hold lasts until `until` at least, if the engine grants
+    /// that. Never shortens it.
+    pub(crate) fn extend(&mut self, until: Instant) {
+        self.extended_until = self.extended_until.max(Some(until));
+    }
+
+    /// Takes an extension back that the engine does not grant.
+    pub(crate) fn forget_extension(&mut self) {
+        self.extended_until = None;
     }
 
     /// Ends the lease for this reason. Does nothing if the lease has ended already.
@@ -189,7 +222,7 @@ impl Lease {
     /// Whether the lease is renewed at all.
     #[must_use]
     pub fn is_renewed(&self) -> bool {
-        self.lost.is_none() && self.renewal == Renewal::Background
+        self.lost.is_none() && self.renewal != Renewal::Off
     }
 
     /// Until when the hold is valid if no further answer comes; [`Instant::NEVER`] where it cannot lapse.
@@ -228,11 +261,15 @@ impl Lease {
         self.pushed = false;
         self.granted_time = granted.unwrap_or(self.ttl);
         self.deadline = granted.map_or(Instant::NEVER, |granted| deadline(sent_at, granted));
+        // An extended hold is renewed as often as before, so that its loss is known as early as before.
+        let span = match self.extended_until {
+            Some(_) => self.granted_time.min(self.ttl),
+            None => self.granted_time,
+        };
         self.renew_at = match (self.renewal, group) {
-            (Renewal::Background, Some(group)) => {
-                due::due_in_group(sent_at, self.granted_time, self.ttl, group)
-            }
-            (Renewal::Background, None) => due::due_without_group(sent_at, self.granted_time, self.ttl),
+            (Renewal::Background, Some(group)) => due::due_in_group(sent_at, span, self.ttl, group),
+            (Renewal::Every(every), _) => due::due_every(every, sent_at, span, self.ttl),
+            (Renewal::Background, None) => due::due_without_group(sent_at, span, self.ttl),
             (Renewal::Off, _) => Instant::NEVER,
         };
     }

@@ -34,6 +34,47 @@ fn renewal_is_due_at_a_third_and_again_a_twelfth_later() {
     assert_eq!(lease.step(at(12_500)), LeaseAction::Renew);
 }
 
+#[test]
+fn a_lease_is_renewed_as_often_as_its_user_wants() {
+    let secs = Duration::from_secs;
+    let mut lease = Lease::granted(at(0), Some(TTL), TTL, Renewal::Every(secs(2)));
+    assert!(lease.is_renewed());
+    assert_eq!(next_renewal(&mut lease, 0), at(2_000));
+    lease.renewal_sent(at(2_000));
+    assert_eq!(next_renewal(&mut lease, 2_000), at(4_000), "before a twelfth of the lease has passed");
+    lease.renewed(at(4_000), at(4_001), Some(TTL), Some(7));
+    assert_eq!(next_renewal(&mut lease, 4_001), at(6_000), "no turn of a group");
+    let mut rare = Lease::granted(at(0), Some(TTL), TTL, Renewal::Every(secs(15)));
+    assert_eq!(next_renewal(&mut rare, 0), at(15_000));
+    rare.renewal_sent(at(15_000));
+    assert_eq!(next_renewal(&mut rare, 15_000), at(17_500));
+    rare.stop_renewal();
+    assert!(!rare.is_renewed());
+}
+
+#[test]
+fn an_extension_is_kept_by_later_renewals_and_delays_none() {
+    for renewal in [Renewal::Background, Renewal::Off] {
+        let mut lease = Lease::granted(at(0), Some(TTL), TTL, renewal);
+        let until = at(100_000);
+        lease.extend(until);
+        lease.extend(at(50_000));
+        let wanted = lease.requested_ttl(at(5_000));
+        assert!(deadline(at(5_000), wanted) >= until, "{wanted:?}");
+        lease.renewed(at(5_000), at(5_001), Some(wanted), None);
+        assert!(lease.deadline() >= until);
+        if renewal == Renewal::Background {
+            assert_eq!(next_renewal(&mut lease, 5_001), at(15_000), "as without an extension");
+            let next = lease.requested_ttl(at(15_000));
+            lease.renewed(at(15_000), at(15_001), Some(next), None);
+            assert!(lease.deadline() >= until, "a renewal does not shorten it");
+        }
+        assert_eq!(lease.requested_ttl(at(90_000)), TTL, "never less than the ttl");
+        lease.forget_extension();
+        assert_eq!(lease.requested_ttl(at(5_000)), TTL);
+    }
+}
+
 /// When the next renewal is due; none is due at `now`, in milliseconds.
 fn next_renewal(lease: &mut Lease, now: u64) -> Instant {
     match lease.step(at(now)) {
@@ -293,4 +334,13 @@ fn a_doubted_pushed_lease_is_still_renewed_to_what_was_asked_for() {
     fixed.renewed(at(100), at(101), Some(TTL), None);
     fixed.doubt(at(200));
     assert!(fixed.requested_ttl(at(200)) < TTL, "once only");
+}
+
+proptest! {
+    #[test]
+    fn the_time_asked_for_is_enough(valid in 0..u64::MAX / 1_000_000_000) {
+        let valid = Duration::from_micros(valid);
+        prop_assert!(valid_for(time_for(valid)) >= valid);
+        prop_assert!(time_for(valid) <= valid + valid / 40 + LEAST_MARGIN * 2);
+    }
 }

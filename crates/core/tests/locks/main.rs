@@ -12,6 +12,7 @@ mod cleanup;
 mod conformance;
 mod doubt;
 mod executors;
+mod extend;
 mod faults;
 mod first_contact;
 mod fork;

@@ -48,6 +48,13 @@ impl Env {
     }
 }
 
+/// The instant of the standard library that is `duration` after now.
+pub(crate) fn system_instant_in(duration: Duration) -> std::time::Instant {
+    let now = std::time::Instant::now();
+    // A time that the type cannot express is longer than any lease.
+    now.checked_add(duration).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)))
+}
+
 /// Sleeps for `duration` on tokio's runtime.
 pub(crate) fn sleep(duration: Duration) -> impl Future<Output = ()> + Send {
     tokio::time::sleep(duration)

@@ -25,6 +25,7 @@ pub(crate) use attempt::try_without_queue;
 pub(crate) use clean::{Cleanup, run_cleanups};
 pub(crate) use close::close;
 pub(crate) use drive::{REPORT_MARGIN, drive};
+pub(crate) use env::system_instant_in;
 pub use env::{Entropy, Env};
 pub(crate) use exit::{Pending, register, wait_at_exit};
 pub(crate) use loss_callbacks::LossCallbacks;

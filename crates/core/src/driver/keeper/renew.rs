@@ -203,13 +203,21 @@ impl Shared {
     }
 
     /// Renews one hold at once, outside its schedule: on this thread if the engine never waits, else through the
-    /// keeper.
-    pub(crate) async fn confirm(self: &Arc<Self>, name: &Name, id: ClaimId) -> Result<(), Error> {
-        let hold = {
+    /// keeper. `until`: the hold is to last at least until then, if the engine grants that.
+    pub(crate) async fn confirm(
+        self: &Arc<Self>,
+        name: &Name,
+        id: ClaimId,
+        until: Option<Instant>,
+    ) -> Result<(), Error> {
+        let renewed_hold = {
             let mut shard = self.table.shard(name);
-            shard.get_mut(name).and_then(|state| state.hold(id)).map(|hold| hold.as_hold(name, self.now()))
+            shard.get_mut(name).and_then(|state| state.hold(id)).map(|hold| {
+                until.into_iter().for_each(|until| hold.lease.extend(until));
+                hold.as_hold(name, self.now())
+            })
         };
-        let Some(hold) = hold else { return Ok(()) };
+        let Some(hold) = renewed_hold else { return Ok(()) };
         let (tx, rx) = oneshot::channel();
         let shared = Arc::clone(self);
         let mut renewal = Box::pin(async move { drop(tx.send(renew(&shared, &[hold]).await)) });
@@ -223,6 +231,23 @@ impl Shared {
             Ok(renewed) => renewed.map_err(|error| Error::from_engine(error, name, self.profile.engine)),
             Err(_) => Err(Error::new(ErrorKind::Closed, "the keeper is gone")),
         }
+    }
+
+    /// After a confirmed renewal: an error, if the engine granted less than the extension until `until` that the
+    /// renewal asked for.
+    pub(crate) fn check_extension(&self, name: &Name, id: ClaimId, until: Instant) -> Result<(), Error> {
+        let mut shard = self.table.shard(name);
+        let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return Ok(()) };
+        if hold.lease.deadline() >= until || hold.lease.lost().is_some() {
+            return Ok(());
+        }
+        hold.lease.forget_extension();
+        Err(Error::misconfigured(format!(
+            "{} lock {:?}: the hold cannot be extended so far: the engine granted {:.1?}; acquire it with a longer ttl",
+            self.profile.engine,
+            name.as_str(),
+            hold.lease.granted_time()
+        )))
     }
 
     /// Puts all holds in doubt: none is valid until it is renewed, which is due now.
