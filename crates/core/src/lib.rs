@@ -37,6 +37,7 @@ pub use contract::token::{Lineage, Token};
 #[doc(hidden)]
 pub use driver::keeper::is_on_calling_thread;
 pub use driver::keeper::{Entropy, Env, Keeper, Runtime};
+pub use driver::outage::WhenUnreachable;
 pub use driver::tasks::{Panicked, catch_panic, run_with_restarts};
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub use engines::file;

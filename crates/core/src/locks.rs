@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    CONNECT_TIMEOUT, Engine, Env, Keeper, Name, Observe, Profile, Request,
+    CONNECT_TIMEOUT, Engine, Env, Keeper, Name, Observe, Profile, Request, WhenUnreachable,
     contract::observe::Observer,
     contract::process,
     driver::keeper,
@@ -24,6 +24,8 @@ pub struct Builder {
     observer: Observer,
     owner: Option<String>,
     connect_timeout: Duration,
+    when_unreachable: WhenUnreachable,
+    max_waiting: Option<usize>,
 }
 
 impl Locks {
@@ -42,6 +44,8 @@ impl Locks {
             observer: Observer::default(),
             owner: None,
             connect_timeout: CONNECT_TIMEOUT,
+            when_unreachable: WhenUnreachable::Wait,
+            max_waiting: None,
         }
     }
 
@@ -133,6 +137,21 @@ impl Builder {
         self
     }
 
+    /// What requests do while the engine cannot be reached; by default they wait.
+    pub fn when_unreachable(mut self, what: WhenUnreachable) -> Self {
+        self.when_unreachable = what;
+        self
+    }
+
+    /// How many requests of this `Locks` may wait at the same time, for all names together; by default any number. One
+    /// more is refused at once with [`is_busy`](crate::Error::is_busy), without a request to the engine. A request waits
+    /// from its first poll until it is granted or ends, also for a name that is free. Tries
+    /// ([`Request::try_acquire`], [`Request::attempts`]) do not count. See also [`Request::max_waiting`].
+    pub fn max_waiting(mut self, requests: usize) -> Self {
+        self.max_waiting = Some(requests);
+        self
+    }
+
     /// Builds the `Locks`. Nothing is sent before the first request.
     #[must_use]
     pub fn build(self) -> Locks {
@@ -145,6 +164,8 @@ impl Builder {
             owner: owner.into(),
             keeper: self.keeper,
             connect_timeout: self.connect_timeout,
+            when_unreachable: self.when_unreachable,
+            max_waiting: self.max_waiting,
         }));
         keeper::register(&shared);
         Locks(Arc::new(SharedHandle(shared)))

@@ -43,6 +43,7 @@ pub struct Request {
     /// The number of tries; `None`: wait in the queue.
     attempts: Option<u32>,
     pace: Option<Pace>,
+    max_waiting: Option<usize>,
     owner: Option<Owner>,
     stops_on_term: bool,
 }
@@ -67,6 +68,7 @@ impl Request {
             max_hold: None,
             attempts: None,
             pace: None,
+            max_waiting: None,
             owner: None,
             stops_on_term: false,
         }
@@ -117,6 +119,14 @@ impl Request {
     /// them.
     pub const fn retry(mut self, pace: Pace) -> Self {
         self.pace = Some(pace);
+        self
+    }
+
+    /// How many requests of this `Locks` may wait for this name when this one begins to wait; by default any number. If
+    /// so many wait already, this request is refused at once with [`is_busy`](Error::is_busy), without a request to the
+    /// engine. Tries do not count. For all names together, see [`Builder::max_waiting`](crate::Builder::max_waiting).
+    pub const fn max_waiting(mut self, requests: usize) -> Self {
+        self.max_waiting = Some(requests);
         self
     }
 
@@ -228,6 +238,11 @@ impl Request {
         if self.attempts == Some(0) {
             return Err(invalid("attempts is zero: at least 1 is needed".into()));
         }
+        if self.max_waiting == Some(0) {
+            return Err(invalid(
+                "max_waiting is zero: use try_acquire for a request that does not wait".into(),
+            ));
+        }
         if let Some(problem) = self.pace.and_then(|pace| pace.problem(limit)) {
             return Err(invalid(format!("retry: {problem}")));
         }
@@ -251,7 +266,13 @@ impl Request {
             owner: self.owner.clone(),
             stops_on_term: self.stops_on_term,
         };
-        Ok(RequestSpec { name, terms, max_hold: self.max_hold, pace: self.pace })
+        Ok(RequestSpec {
+            name,
+            terms,
+            max_hold: self.max_hold,
+            pace: self.pace,
+            max_waiting: self.max_waiting,
+        })
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Error {
 pub enum ErrorKind {
     /// Another request holds the name, and this call must not wait.
     Taken,
+    /// As many requests of this `Locks` wait as `max_waiting` allows.
+    Busy,
     /// The wait ended, and the engine answered "taken" all the time.
     TimedOut,
     /// The engine cannot be reached, or could not be when the wait ended.
@@ -101,6 +103,12 @@ impl Error {
     #[must_use]
     pub const fn is_taken(&self) -> bool {
         matches!(self.kind, ErrorKind::Taken | ErrorKind::TimedOut)
+    }
+
+    /// As many requests of this `Locks` wait as `max_waiting` allows: this one was not sent.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        matches!(self.kind, ErrorKind::Busy)
     }
 
     /// The wait ended, and the name was taken all the time.

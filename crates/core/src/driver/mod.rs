@@ -2,6 +2,7 @@
 
 pub(crate) mod keeper;
 pub(crate) mod local;
+pub(crate) mod outage;
 pub(crate) mod shared;
 pub(crate) mod tasks;
 pub(crate) mod validity;

@@ -19,7 +19,8 @@ use crate::{
     driver::keeper::{
         Env, Keeper, KeeperJob, KeeperWake, LossCallbacks, Pending, TimerAction, TimerKey, Timers,
     },
-    driver::local::{NameTable, NewestTokens, Terms},
+    driver::local::{NameTable, NewestTokens, Terms, WaitLimit},
+    driver::outage::{Outage, WhenUnreachable},
     driver::tasks::{Panicked, catch_panic_unless},
 };
 
@@ -54,6 +55,12 @@ pub(crate) struct Shared {
     /// The engine had been reached, but then did not answer a request that a caller waited for, or did not carry it
     /// out. Since then it has carried out no request.
     pub(crate) unresponsive: AtomicBool,
+    /// What is known of an outage of the engine.
+    pub(crate) outage: Outage,
+    /// What a request does during an outage.
+    pub(crate) when_unreachable: WhenUnreachable,
+    /// The limit on waiting requests.
+    pub(crate) wait_limit: WaitLimit,
     /// When the holds were last put in doubt, in nanoseconds: grants whose requests were sent earlier are in doubt too.
     pub(crate) last_doubt: AtomicU64,
     pub(crate) keeper: Keeper,
@@ -87,6 +94,8 @@ pub(crate) struct Parts {
     pub(crate) owner: Arc<str>,
     pub(crate) keeper: Keeper,
     pub(crate) connect_timeout: Duration,
+    pub(crate) when_unreachable: WhenUnreachable,
+    pub(crate) max_waiting: Option<usize>,
 }
 
 impl Shared {
@@ -104,6 +113,9 @@ impl Shared {
             connect_timeout: parts.connect_timeout,
             reached: AtomicBool::new(false),
             unresponsive: AtomicBool::new(false),
+            outage: Outage::default(),
+            when_unreachable: parts.when_unreachable,
+            wait_limit: WaitLimit::new(parts.max_waiting),
             last_doubt: AtomicU64::new(0),
             keeper: parts.keeper,
             loss_callbacks: LossCallbacks::default(),

@@ -6,6 +6,7 @@
 
 mod at_exit;
 mod basics;
+mod busy;
 mod cancel;
 mod cleanup;
 #[cfg(all(feature = "file", target_os = "linux"))]
@@ -28,6 +29,7 @@ mod notifications;
 mod observe;
 mod on_caller;
 mod on_lost;
+mod outage;
 mod pace;
 mod panics;
 mod recorded;

@@ -63,6 +63,10 @@ async fn run_tries(
                 hint
             }
         };
+        if let Some(error) = handle.outage_error(&spec.name) {
+            *last_error = error;
+            return None;
+        }
         // Servers that were never reached are tried for `connect_timeout` at most.
         if tries_left == 0 || handle.connect_deadline(since).is_some_and(|limit| handle.now() >= limit) {
             break;

@@ -8,8 +8,9 @@ use std::{
 };
 
 use crate::{
-    Answer, Claim, EngineError, Fault, Grant, How, Instant,
+    Answer, Claim, EngineError, Error, Fault, Grant, How, Instant, WhenUnreachable,
     driver::local::{Arrival, Control},
+    driver::outage::OUTAGE_CHECK,
     driver::shared::Shared,
     pure::lease,
     pure::wait::{Wait, WaitAction},
@@ -47,6 +48,16 @@ struct ClaimDriver {
     may_be_on_engine: bool,
 }
 
+/// Why the wait for a notification ended.
+enum Woken {
+    /// The claim was granted by push. The grant did not begin before this instant.
+    Granted(Grant, Instant),
+    /// The engine has to be asked.
+    Ask,
+    /// The engine is away, and the request fails.
+    Outage(Error),
+}
+
 impl ClaimDriver {
     /// Asks until the claim is decided.
     async fn run(&mut self, mut first_answer: FirstAnswer) {
@@ -64,6 +75,11 @@ impl ClaimDriver {
             self.may_be_on_engine =
                 was_on_engine || answer.as_ref().map_or_else(|error| error.fault.may_be_applied(), |_| true);
             self.note_answer(&answer);
+            if answer.is_err()
+                && let Some(error) = self.shared.outage_error(&self.claim.name)
+            {
+                return self.fail(error);
+            }
             let now = self.shared.now();
             wait.set_pace(self.control.pace());
             let next = match wait.answered(answer, now, self.shared.env.jitter()) {
@@ -84,11 +100,13 @@ impl ClaimDriver {
                 }
                 WaitAction::Restart if !self.restart_with_new_id() => return,
                 WaitAction::Restart => wait = wait.with_new_id(&self.shared.profile, self.connect_deadline()),
-                WaitAction::Call { at, .. } => {
-                    if let Some((grant, since)) = self.wait_for_notification(at).await {
+                WaitAction::Call { at, .. } => match self.wait_for_notification(at).await {
+                    Woken::Granted(grant, since) => {
                         return self.deliver_grant(&grant, Arrival::Pushed(since));
                     }
-                }
+                    Woken::Outage(error) => return self.fail(error),
+                    Woken::Ask => {}
+                },
             }
             if self.control.is_cancelled() {
                 return self.give_up();
@@ -127,19 +145,42 @@ impl ClaimDriver {
         Some((sent_at, answer))
     }
 
-    /// Waits for a notification, until `at` at the latest. Returns a pushed grant, with a time before which it did not
-    /// begin, if the grant belongs to this very claim and began at a known and recent time. Otherwise returns `None`,
-    /// and the caller asks the engine.
-    async fn wait_for_notification(&self, at: Instant) -> Option<(Grant, Instant)> {
-        tokio::select! {
-            biased;
-            () = self.control.wake.notified() => {}
-            () = self.shared.sleep_until(at) => {}
+    /// Waits for a notification, until `at` at the latest, or until the engine is known to be away.
+    async fn wait_for_notification(&self, at: Instant) -> Woken {
+        loop {
+            let fails_at_once = self.shared.when_unreachable == WhenUnreachable::Fail;
+            let until = if fails_at_once { at.min(self.shared.now().after(OUTAGE_CHECK)) } else { at };
+            let is_notified = tokio::select! {
+                biased;
+                () = self.control.wake.notified() => true,
+                () = self.shared.sleep_until(until) => false,
+            };
+            if is_notified || self.shared.now() >= at {
+                return self.pushed_grant();
+            }
+            if let Some(error) = self.shared.outage_error(&self.claim.name) {
+                return Woken::Outage(error);
+            }
         }
+    }
+
+    /// The pushed grant, with a time before which it did not begin, if the grant belongs to this very claim and began at
+    /// a known and recent time.
+    fn pushed_grant(&self) -> Woken {
         let pushed = self.control.pushed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (_, grant, since) = pushed.filter(|(id, ..)| *id == self.claim.id)?;
-        let since = since?;
-        (!is_half_over(since, &grant, self.shared.now())).then_some((grant, since))
+        let now = self.shared.now();
+        match pushed {
+            Some((id, grant, Some(since))) if id == self.claim.id && !is_half_over(since, &grant, now) => {
+                Woken::Granted(grant, since)
+            }
+            _ => Woken::Ask,
+        }
+    }
+
+    /// Fails the request with this error, and releases what its claim may have on the engine.
+    fn fail(&self, error: Error) {
+        self.give_up();
+        self.shared.fail_head(&self.claim, error);
     }
 
     /// Passes a grant on to the request that waits for it.
@@ -232,12 +273,15 @@ impl Shared {
                 }
             }
         };
-        let answer = answer.inspect_err(|_| {
+        let answer = answer.inspect_err(|error| {
+            self.outage.note_failure(self.now(), error);
             // The engine may still hold the request, and send it if it connects after all.
             self.undo(claim);
         })?;
+        let no_answer = || Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}")));
+        let answer = answer.unwrap_or_else(no_answer);
+        self.note_outcome(&answer);
         answer
-            .unwrap_or_else(|| Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"))))
     }
 
     /// Resolves with an error when the time for connecting is over and no connection was ever made; else never.

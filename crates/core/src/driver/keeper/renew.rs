@@ -83,7 +83,11 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
         }
     }
     shared.observer.event(&Event::Renewed { extended, unknown });
-    last_error.map_or(Ok(()), Err)
+    let outcome = last_error.map_or(Ok(()), Err);
+    if outcome.is_err() {
+        shared.note_outcome(&outcome);
+    }
+    outcome
 }
 
 /// The message of an error on one line. Most holds of a batch have the same error, and share the text: `shared_text`

@@ -145,7 +145,7 @@ impl Shared {
     }
 
     /// As [`refuse_claim`](Self::refuse_claim), for an error in the form that users get.
-    fn fail_head(self: &Arc<Self>, claim: &Claim, error: Error) {
+    pub(crate) fn fail_head(self: &Arc<Self>, claim: &Claim, error: Error) {
         let mut prepared = None;
         let mut refused_waiter = None;
         {

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use super::{
     grant::Requester,
     state::{NameState, Terms, Ticket, Waiter},
+    wait_limit::{CountedWait, check_name},
 };
 use crate::{
     Error, ErrorKind, Guard, Instant, Mode, Name, Owner, Pace, Previous,
@@ -24,6 +25,8 @@ pub(crate) struct RequestSpec {
     pub(crate) max_hold: Option<Duration>,
     /// How often to ask the engine; `None`: at the intervals of the engine.
     pub(crate) pace: Option<Pace>,
+    /// How many requests of this process may wait for the name when this one begins to wait.
+    pub(crate) max_waiting: Option<usize>,
 }
 
 /// How many tries a request makes.
@@ -64,6 +67,10 @@ impl Shared {
             drop(shard);
             return Entered::Now(shared.report_decision(&spec.name, decided));
         }
+        if let Some(error) = shared.outage_error(&spec.name) {
+            drop(shard);
+            return Entered::Now(shared.report_decision(&spec.name, Err(error)));
+        }
         if let Tries::Limited(tries) = tries {
             drop(shard);
             return shared.start_tries(handle, spec, tries, until);
@@ -73,6 +80,14 @@ impl Shared {
         if let Err(error) = shared.check_open() {
             return Entered::Now(Err(error));
         }
+        let waiting = shard.get(&spec.name).map_or(0, |state| state.queue.len());
+        let counted = match shared.count_wait(&spec, waiting) {
+            Ok(counted) => counted,
+            Err(error) => {
+                drop(shard);
+                return Entered::Now(shared.report_decision(&spec.name, Err(error)));
+            }
+        };
         let (tx, rx) = oneshot::channel();
         let ticket = shared.next_ticket();
         let waiter = Waiter {
@@ -82,6 +97,7 @@ impl Shared {
             since: now,
             limit_timer: None,
             until: until.unwrap_or(Instant::NEVER),
+            _counted: counted,
             handle: Arc::clone(handle),
             tx,
         };
@@ -94,6 +110,12 @@ impl Shared {
             shared.set_limit_timer(&spec.name, ticket, shared.first_limit_check(now, until));
         }
         Entered::Wait { rx, ticket: Some(ticket) }
+    }
+
+    /// Counts a request that begins to wait behind `waiting` others, if the number of waiting requests is limited.
+    fn count_wait(&self, spec: &RequestSpec, waiting: usize) -> Result<Option<CountedWait>, Error> {
+        check_name(self.profile.engine, &spec.name, waiting, spec.max_waiting)?;
+        self.wait_limit.count(self.profile.engine, &spec.name)
     }
 
     /// Decides without the engine where possible: an error, the same hold again for the same owner, or a shared hold

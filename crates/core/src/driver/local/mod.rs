@@ -13,6 +13,7 @@ mod queue;
 mod release;
 mod state;
 mod table;
+mod wait_limit;
 
 pub(crate) use deliver::Arrival;
 pub(crate) use enter::{Entered, RequestSpec, Tries};
@@ -22,6 +23,7 @@ pub(crate) use newest_tokens::NewestTokens;
 pub(crate) use release::{GuardRelease, ReleaseOutcome, release_result, unanswered_release};
 pub(crate) use state::{Control, Ending, Terms, Ticket};
 pub(crate) use table::NameTable;
+pub(crate) use wait_limit::WaitLimit;
 
 /// For how long a hold is handed over inside the process before other processes are served (R8, R17), as long as its
 /// tokens last.

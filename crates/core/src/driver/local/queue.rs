@@ -21,6 +21,10 @@ impl LocalQueue {
         self.0.is_none()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |waiters| waiters.len())
+    }
+
     /// Whether requests wait behind the head.
     pub(super) fn has_followers(&self) -> bool {
         self.0.as_ref().is_some_and(|waiters| waiters.len() > 1)

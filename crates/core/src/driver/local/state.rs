@@ -11,7 +11,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 
-use super::queue::LocalQueue;
+use super::{queue::LocalQueue, wait_limit::CountedWait};
 use crate::{
     Claim, ClaimId, EngineError, Error, Fault, Grant, Guard, Instant, Mode, Name, Owner, Pace, Previous,
     Token,
@@ -59,6 +59,8 @@ pub(crate) struct Waiter {
     pub(crate) limit_timer: Option<TimerKey>,
     /// When the wait ends at the latest; `NEVER` for a wait without a limit.
     pub(crate) until: Instant,
+    /// Counts the request as waiting, if the number of waiting requests is limited.
+    pub(crate) _counted: Option<CountedWait>,
     /// Keeps the keeper running, and becomes part of the guard.
     pub(crate) handle: Arc<SharedHandle>,
     /// Where the guard or the error is sent to.
