@@ -2,7 +2,7 @@
 
 use std::{cell::OnceCell, pin::pin, task::Poll, time::Duration};
 
-use leasehold::{Error, Guard, Life, Locks, Request};
+use leasehold::{Error, Guard, Life, Locks, Pace, Request};
 use nix::sys::signal::Signal;
 
 use crate::{
@@ -23,6 +23,9 @@ const SHOW_LIMIT: Duration = Duration::from_secs(1);
 /// The time limit of the request for the holder when the limit of `--wait` has passed. It is shorter than
 /// [`SHOW_LIMIT`], because the command has to end then.
 const SHOW_LIMIT_AFTER_WAIT: Duration = Duration::from_millis(100);
+
+/// The time limit of the request that asks how many others wait.
+const WAITING_LIMIT: Duration = Duration::from_secs(5);
 
 /// The time limit for one request that confirms a pushed grant.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
@@ -54,6 +57,7 @@ pub(crate) fn acquire_confirmed(
     event_loop: &EventLoop,
     deadline: Option<Duration>,
 ) -> Result<Guard, Failure> {
+    check_waiting(plan, locks, event_loop)?;
     let mut was_granted = false;
     loop {
         let Some(guard) = acquire(plan, locks, event_loop, deadline, was_granted)? else { continue };
@@ -63,6 +67,33 @@ pub(crate) fn acquire_confirmed(
         }
         if confirm(plan, locks, event_loop, &guard, deadline)? {
             return Ok(guard);
+        }
+    }
+}
+
+/// With `--max-waiting`: fails if as many others wait for the name already. The answer may be outdated when this run
+/// enters the queue, so a few more than the limit may wait for a moment.
+fn check_waiting(plan: &Run, locks: &Locks, event_loop: &EventLoop) -> Result<(), Failure> {
+    let Some(limit) = plan.max_waiting else { return Ok(()) };
+    let mut ended_by = None;
+    let stop = |signal| interrupts_wait(signal) && ended_by.replace(signal).is_none();
+    let shown = event_loop.block_on(locks.show(plan.name.as_str()), Some(WAITING_LIMIT), stop);
+    let shown = shown.map_err(wait_failure)?;
+    if let Some(signal) = ended_by {
+        return Err(wait_interrupted(plan, locks, signal));
+    }
+    let lock = lock_label(plan, locks);
+    let Some(view) = shown else {
+        let message = format!("{lock}: the engine did not say within {WAITING_LIMIT:?} how many others wait");
+        return Err(Failure::new(exit::UNAVAILABLE, message));
+    };
+    match view?.waiters.len() {
+        waiting if waiting < limit => Ok(()),
+        _ if plan.quiet => Err(Failure::silent(plan.not_acquired_code)),
+        waiting => {
+            let message =
+                format!("{lock}: not acquired: busy: {waiting} others wait, and --max-waiting is {limit}");
+            Err(Failure::new(plan.not_acquired_code, message))
         }
     }
 }
@@ -188,11 +219,12 @@ fn wait_for_lock(
     deadline: Option<Duration>,
     parent_group: &ParentGroup<'_>,
 ) -> Result<Result<Guard, Error>, Failure> {
-    let request = request(plan, locks);
-    let mut acquire = pin!(match (plan.wait, deadline) {
+    let remaining = deadline.map(|deadline| deadline.saturating_sub(now()));
+    let request = request(plan, locks, remaining);
+    let mut acquire = pin!(match (plan.wait, remaining) {
         (Wait::Not, _) => request.try_acquire(),
         (_, None) => request.acquire(),
-        (_, Some(deadline)) => request.acquire_within(deadline.saturating_sub(now())),
+        (_, Some(remaining)) => request.acquire_within(remaining),
     });
     let mut wait_messages = WaitMessages::new(plan, locks);
     let mut next_sweep = now().saturating_add(FIRST_SWEEP);
@@ -220,8 +252,8 @@ fn wait_for_lock(
     }
 }
 
-/// The request for the lock, with the options of the run.
-fn request(plan: &Run, locks: &Locks) -> Request {
+/// The request for the lock, with the options of the run. `remaining`: how long the run may still wait.
+fn request(plan: &Run, locks: &Locks, remaining: Option<Duration>) -> Request {
     let name = plan.name.as_str();
     let request = match plan.mode {
         WantedMode::Exclusive => locks.mutex(name),
@@ -229,7 +261,12 @@ fn request(plan: &Run, locks: &Locks) -> Request {
         WantedMode::Permits { count, limit } => locks.semaphore(name, limit).permits(count),
     };
     let request = request.ttl(plan.ttl).renew(plan.renew).stops_on_term(true);
-    plan.max_hold.into_iter().fold(request, Request::max_hold)
+    let request = plan.max_hold.into_iter().fold(request, Request::max_hold);
+    let request = plan.renew_every.into_iter().fold(request, Request::renew_every);
+    let request = plan.attempts.into_iter().fold(request, Request::attempts);
+    // Near the end of the wait no pause of the pace would end in time.
+    let fits = |pace: &Pace| remaining.is_none_or(|remaining| pace.first() <= remaining);
+    plan.pace.filter(fits).into_iter().fold(request, Request::retry)
 }
 
 /// The failure if the lock was not acquired. Its message names the holder, if the engine says in time who the holder

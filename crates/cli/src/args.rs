@@ -3,6 +3,7 @@
 use std::{ffi::OsString, time::Duration};
 
 use clap::{Parser, Subcommand, ValueEnum};
+use leasehold::Pace;
 
 use crate::help;
 
@@ -47,9 +48,24 @@ pub(crate) struct Run {
     /// Do not wait
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) nonblock: bool,
+    /// Try at most N times instead of waiting in the queue
+    #[arg(long, value_name = "N", conflicts_with = "nonblock")]
+    pub(crate) attempts: Option<u32>,
+    /// How often a waiting run asks the engine at the latest: a pause, or one that doubles, as in 100ms..2s
+    #[arg(long, value_name = "PAUSE[..LONGEST]", value_parser = pace, allow_hyphen_values = true)]
+    pub(crate) retry_every: Option<Pace>,
+    /// Exit (75) at once if N others wait for NAME already
+    #[arg(long, value_name = "N", conflicts_with = "nonblock")]
+    pub(crate) max_waiting: Option<usize>,
+    /// What to do while the engine cannot be reached; `wait` by default
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub(crate) when_unreachable: Option<WhenUnreachable>,
     /// How long a lease lasts without a renewal
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "30s")]
     pub(crate) ttl: Duration,
+    /// How often to renew the lease: from a twentieth of the ttl to half of it; a third by default
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, conflicts_with = "no_renew")]
+    pub(crate) renew_every: Option<Duration>,
     /// Do not renew the lease: it ends after its ttl
     #[arg(long)]
     pub(crate) no_renew: bool,
@@ -109,6 +125,15 @@ pub(crate) enum Nested {
     Ok,
 }
 
+/// What `--when-unreachable` does during an outage of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WhenUnreachable {
+    /// Wait until the engine answers, or until the limit of --wait
+    Wait,
+    /// Exit (69) as soon as the engine does not answer
+    Fail,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
     /// List only names that begin with this
@@ -157,4 +182,12 @@ pub(crate) enum Shell {
 
 fn duration(text: &str) -> Result<Duration, leasehold::Error> {
     leasehold::parse_duration(text)
+}
+
+/// A pause (`100ms`), or the first and the longest of pauses that double (`100ms..2s`).
+fn pace(text: &str) -> Result<Pace, leasehold::Error> {
+    match text.split_once("..") {
+        None => Ok(Pace::fixed(duration(text)?)),
+        Some((first, longest)) => Ok(Pace::doubled(duration(first)?, duration(longest)?)),
+    }
 }

@@ -67,7 +67,7 @@ impl From<Error> for Failure {
 /// The exit code for an error of the library.
 pub(crate) fn code_of_error(kind: ErrorKind) -> u8 {
     match kind {
-        ErrorKind::Taken | ErrorKind::TimedOut => TAKEN,
+        ErrorKind::Taken | ErrorKind::TimedOut | ErrorKind::Busy => TAKEN,
         ErrorKind::Unreachable | ErrorKind::Unknown | ErrorKind::Refused | ErrorKind::Closed => UNAVAILABLE,
         ErrorKind::Denied => DENIED,
         ErrorKind::Misconfigured => CONFIG,
@@ -89,6 +89,7 @@ mod tests {
         for (kind, code) in [
             (ErrorKind::Taken, 75),
             (ErrorKind::TimedOut, 75),
+            (ErrorKind::Busy, 75),
             (ErrorKind::Unreachable, 69),
             (ErrorKind::Unknown, 69),
             (ErrorKind::Refused, 69),

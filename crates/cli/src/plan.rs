@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
-use leasehold::{Name, Owner};
+use leasehold::{Name, Owner, Pace};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -21,8 +21,16 @@ pub(crate) struct Run {
     pub(crate) name: Name,
     pub(crate) mode: WantedMode,
     pub(crate) wait: Wait,
+    /// The number of tries, for a run that does not wait in the queue.
+    pub(crate) attempts: Option<u32>,
+    pub(crate) pace: Option<Pace>,
+    /// How many others may wait for the name when this run begins to wait.
+    pub(crate) max_waiting: Option<usize>,
+    /// What to do during an outage of the engine; `None`: what the URL says.
+    pub(crate) when_unreachable: Option<args::WhenUnreachable>,
     pub(crate) ttl: Duration,
     pub(crate) renew: bool,
+    pub(crate) renew_every: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) at_least: Option<Duration>,
     pub(crate) grace: Duration,
@@ -89,6 +97,17 @@ impl Run {
         if args.at_least.is_some_and(|time| time > MAX_AT_LEAST) {
             return Err(Failure::new(USAGE, "--at-least is out of range: at most 366d are allowed"));
         }
+        if let (Some(pace), Some(limit)) = (args.retry_every, args.wait.filter(|limit| !limit.is_zero()))
+            && pace.first() > limit
+        {
+            return Err(Failure::new(
+                USAGE,
+                "--retry-every is longer than --wait: the run would ask only once",
+            ));
+        }
+        if args.max_waiting == Some(0) {
+            return Err(Failure::new(USAGE, "--max-waiting 0: use --nonblock for a run that does not wait"));
+        }
         let mut command = args.command.into_iter();
         let Some(program) = command.next() else {
             return Err(Failure::new(USAGE, "no CMD is given after --"));
@@ -102,8 +121,13 @@ impl Run {
                 Some(Duration::ZERO) => Wait::Not,
                 Some(limit) => Wait::Within(limit),
             },
+            attempts: args.attempts,
+            pace: args.retry_every,
+            max_waiting: args.max_waiting,
+            when_unreachable: args.when_unreachable,
             ttl: args.ttl,
             renew: !args.no_renew,
+            renew_every: args.renew_every,
             max_hold: args.max_hold,
             at_least: args.at_least,
             grace: args.grace,

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
-use leasehold_core::{Error, Keeper, Observe, Password};
+use leasehold_core::{Error, Keeper, Observe, Password, WhenUnreachable};
 
 use crate::{
     open::{EngineHandle, open},
@@ -38,6 +38,8 @@ pub struct Connect {
     observer: Option<Arc<dyn Observe>>,
     pub(crate) password: Option<Password>,
     pub(crate) connect_timeout: Option<Duration>,
+    when_unreachable: Option<WhenUnreachable>,
+    max_waiting: Option<usize>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<leasehold_tls::Tls>,
 }
@@ -169,6 +171,21 @@ impl Connect {
         self
     }
 
+    /// What requests do while the engine cannot be reached, used if the URL has no option `when_unreachable` (`wait` or
+    /// `fail`). By default they wait.
+    pub fn when_unreachable(mut self, what: WhenUnreachable) -> Self {
+        self.when_unreachable = Some(what);
+        self
+    }
+
+    /// How many requests may wait at the same time, for all names together, used if the URL has no option `max_waiting`.
+    /// One more is refused at once with [`is_busy`](Error::is_busy). By default any number may wait. See also
+    /// [`Request::max_waiting`](leasehold_core::Request::max_waiting).
+    pub fn max_waiting(mut self, requests: usize) -> Self {
+        self.max_waiting = Some(requests);
+        self
+    }
+
     /// The TLS configuration of the encrypted connections of a URL, such as `rediss`, `etcds`, `zookeepers` or
     /// `postgres`. It replaces the URL's options for files (`ca`, `cert`, `key` and the like). Connecting is refused if
     /// the URL has one of these options too, or if its connections are not encrypted.
@@ -188,6 +205,11 @@ impl Connect {
         self.connect_timeout = url.take_duration("connect_timeout")?.or(self.connect_timeout);
         // Zero means that the default counts, as in the clients of databases.
         self.connect_timeout.take_if(|timeout| timeout.is_zero());
+        self.when_unreachable = take_when_unreachable(&mut url)?.or(self.when_unreachable);
+        self.max_waiting = take_max_waiting(&mut url)?.or(self.max_waiting);
+        if self.max_waiting == Some(0) {
+            return Err(Error::misconfigured("max_waiting is zero: then no request could ever be granted"));
+        }
         #[cfg(feature = "tls")]
         crate::tls::check_is_encrypted(&url, &self)?;
         if self.password.is_some() && ["memory", "file", "sqlite"].contains(&url.scheme.as_str()) {
@@ -210,8 +232,28 @@ impl Connect {
         if let Some(timeout) = self.connect_timeout {
             builder = builder.connect_timeout(timeout);
         }
+        if let Some(what) = self.when_unreachable {
+            builder = builder.when_unreachable(what);
+        }
+        if let Some(requests) = self.max_waiting {
+            builder = builder.max_waiting(requests);
+        }
         Ok(Locks { core: builder.build(), handle: opened.handle })
     }
+}
+
+/// The URL option `when_unreachable`.
+fn take_when_unreachable(url: &mut Url) -> Result<Option<WhenUnreachable>, Error> {
+    url.take_parsed("when_unreachable", "wait or fail", |value| match value {
+        "wait" => Some(WhenUnreachable::Wait),
+        "fail" => Some(WhenUnreachable::Fail),
+        _ => None,
+    })
+}
+
+/// The URL option `max_waiting`.
+fn take_max_waiting(url: &mut Url) -> Result<Option<usize>, Error> {
+    url.take_parsed("max_waiting", "a number of requests, at least 1", |value| value.parse().ok())
 }
 
 impl Deref for Locks {

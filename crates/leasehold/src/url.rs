@@ -99,6 +99,23 @@ impl Url {
         Ok(time.filter(|time| !(is_in_seconds && time.is_zero())))
     }
 
+    /// Takes an option out of the URL and parses it by `parse`, which returns `None` for a wrong value. `wanted`: which
+    /// values are right, for the error.
+    pub(crate) fn take_parsed<T>(
+        &mut self,
+        key: &'static str,
+        wanted: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        match parse(&value) {
+            Some(parsed) => Ok(Some(parsed)),
+            // The text that looks like an option may be the end of a password.
+            None if self.is_ambiguous => Err(ambiguous()),
+            None => Err(Error::misconfigured(format!("the URL option {key} is wrong: it must be {wanted}"))),
+        }
+    }
+
     /// Returns an error if an option is left that was not taken. The error lists the known options.
     #[cfg_attr(
         not(any(

@@ -2,12 +2,12 @@
 
 use std::{pin::pin, time::Duration};
 
-use leasehold::{Connect, Error, ErrorKind, Guard, Keeper, Life, Locks, Loss};
+use leasehold::{Connect, Error, ErrorKind, Guard, Keeper, Life, Locks, Loss, WhenUnreachable};
 use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
     acquire::{acquire_confirmed, wait_deadline},
-    engines,
+    args, engines,
     event_loop::EventLoop,
     exit::{self, Failure},
     front::{FrontLink, Outcome, Role, split_into_front_and_guardian},
@@ -58,6 +58,12 @@ fn run_as_guardian(plan: &Run, front_link: &FrontLink, event_loop: &EventLoop) -
     log::start(plan.verbose);
     let owner = plan.owner.clone().unwrap_or_else(|| front_link.owner());
     let mut connect = Connect::default().owner(owner.label());
+    if let Some(what) = plan.when_unreachable {
+        connect = connect.when_unreachable(match what {
+            args::WhenUnreachable::Wait => WhenUnreachable::Wait,
+            args::WhenUnreachable::Fail => WhenUnreachable::Fail,
+        });
+    }
     // The keeper of the connection; its thread starts later, if CMD still runs then.
     let keeper = deferred_keeper(plan);
     if let Some(keeper) = &keeper {

@@ -10,6 +10,7 @@ mod groups;
 mod healthy;
 mod help;
 mod inspect;
+mod knobs;
 mod leaf;
 mod loss;
 mod options;

@@ -96,10 +96,10 @@ impl Shared {
         let since = self.outage.since()?;
         let now = self.now();
         self.probe_if_due(now);
-        let (engine, name, away_for) = (self.profile.engine, name.as_str(), now.since(since));
+        let (engine, name, seconds) = (self.profile.engine, name.as_str(), now.since(since).as_secs_f64());
         let last_error = self.outage.last_error.lock().unwrap_or_else(PoisonError::into_inner);
         let message =
-            format!("{engine} lock {name:?}: the engine is unreachable for {away_for:.1?}: {last_error}");
+            format!("{engine} lock {name:?}: the engine is unreachable for {seconds:.1} s: {last_error}");
         Some(Error::new(ErrorKind::Unreachable, message))
     }
 

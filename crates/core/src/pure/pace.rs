@@ -41,6 +41,12 @@ impl Pace {
         self
     }
 
+    /// The first pause.
+    #[must_use]
+    pub const fn first(self) -> Duration {
+        self.first
+    }
+
     /// The pause after `pauses` earlier pauses; `jitter` is any random number.
     pub(crate) fn pause(self, pauses: u32, jitter: u32) -> Duration {
         let pause = self.first.saturating_mul(1 << pauses.min(30)).min(self.longest);

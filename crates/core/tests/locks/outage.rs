@@ -36,7 +36,7 @@ fn a_request_fails_at_once_until_the_engine_answers_again() {
         for request in [locks.mutex("x").acquire(), locks.mutex("y").try_acquire()] {
             let error = time::timeout(Duration::ZERO, request).await.expect("at once").unwrap_err();
             assert_away(&error);
-            assert!(error.to_string().contains("for 3.0s"), "{error}");
+            assert!(error.to_string().contains("for 3.0 s"), "{error}");
         }
         assert_eq!(counting.count(Verb::Claim).calls, sent, "without a request");
         // Until then the releases of the failed requests are sent again, whose answer would end the outage, too.
