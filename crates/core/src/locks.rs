@@ -3,13 +3,16 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    CONNECT_TIMEOUT, Engine, Env, Keeper, Name, Observe, Profile, Request, WhenUnreachable,
+    CONNECT_TIMEOUT, Engine, Env, Error, Keeper, Modes, Name, Observe, Profile, Request, WhenUnreachable,
     contract::observe::Observer,
     contract::process,
     driver::keeper,
     driver::shared::{Parts, Shared, SharedHandle},
     request::Family,
 };
+
+/// The name that [`Locks::warm`] acquires.
+const WARM_NAME: &str = "leasehold-warm";
 
 /// Locks on one engine. Cheap to clone; all clones share one queue of requests per name and one keeper.
 #[derive(Clone)]
@@ -70,6 +73,44 @@ impl Locks {
     #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.0.profile
+    }
+
+    /// Prepares for the first request with this ttl, so that it costs no more than a later one: connects, and makes what
+    /// the engine needs once, such as scripts, tables, a session or a lease. For this it acquires and releases the name
+    /// `leasehold-warm` twice, without waiting for it. Returns how long that took.
+    ///
+    /// # Errors
+    /// Those of [`Request::try_acquire`], except `is_taken`; [`is_denied`](crate::Error::is_denied), for example, if the
+    /// user has no rights on the name.
+    ///
+    /// # Cancel safety
+    /// As [`Request::acquire`].
+    pub async fn warm(&self, ttl: Duration) -> Result<Duration, Error> {
+        let begin = self.0.now();
+        let request = match self.profile().modes {
+            Modes::All => self.rw(WARM_NAME).read(),
+            Modes::Exclusive => self.mutex(WARM_NAME),
+        };
+        let request = request.ttl(ttl);
+        // etcd keeps a lease from the second lock of a process on.
+        for _ in 0..2 {
+            match request.try_acquire().await {
+                Ok(guard) => guard.release().await?,
+                // Another process is being warmed up; this one has done all that its own claim needs.
+                Err(error) if error.is_taken() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.0.now().since(begin))
+    }
+
+    /// [`warm`](Self::warm) for code without an executor: blocks the thread.
+    ///
+    /// # Errors
+    /// As [`warm`](Self::warm).
+    #[track_caller]
+    pub fn warm_blocking(&self, ttl: Duration) -> Result<Duration, Error> {
+        self.0.keeper.block_on(self.warm(ttl))
     }
 
     /// Ends all waits with an error, refuses new requests, and waits, for at most `limit`, until all guards are dropped

@@ -172,3 +172,17 @@ fn inspect_break_and_close_work_without_an_executor() {
     assert_eq!(locks.break_hold_blocking("x", token, false).unwrap(), Broken::Done);
     assert_eq!(locks.close_blocking(Duration::ZERO), 1, "the guard is still there");
 }
+
+#[test]
+fn warming_up_leaves_nothing_and_waits_for_nobody() {
+    let world = World::new();
+    let (locks, other) = (world.client(), world.client());
+    pollster::block_on(locks.warm(Duration::from_secs(30))).unwrap();
+    world.assert_no_leftovers();
+    let held = other.mutex("leasehold-warm").blocking().acquire().unwrap();
+    locks.warm_blocking(Duration::from_secs(30)).unwrap();
+    drop(held);
+    let error = locks.warm_blocking(Duration::ZERO).unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    world.assert_no_leftovers();
+}

@@ -208,6 +208,19 @@ fn only_a_program_that_takes_more_locks_keeps_its_lease() {
     guard.release_blocking().unwrap();
 }
 
+#[test]
+fn warming_up_makes_the_lease_of_the_first_lock() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    locks.warm_blocking(Duration::from_secs(30)).unwrap();
+    let leases = || rig.server.command(&["lease", "list"]);
+    let before = leases();
+    let guard = acquire(&locks, "a");
+    assert_eq!((rig.leases(), leases()), (1, before), "the lock is on the lease that exists");
+    guard.release_blocking().unwrap();
+    assert_eq!(rig.keys(), [""; 0]);
+}
+
 /// F47: the claim exists again, on a lease that its client keeps alive for other claims.
 #[test]
 fn a_claim_revived_by_an_older_snapshot_ends_with_its_lease() {
