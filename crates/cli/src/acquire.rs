@@ -14,7 +14,7 @@ use crate::{
     progress::WaitMessages,
     signals::interrupts_wait,
     sweep::{self, sweep},
-    text,
+    text, warnings,
 };
 
 /// The time limit of the request that asks who holds a lock that is taken. It is short, because the engine has just
@@ -284,7 +284,7 @@ fn not_acquired(
     let shown = event_loop.block_on(locks.show(plan.name.as_str()), Some(limit), interrupts_wait);
     let error = error.to_string();
     let holder_text = match shown.map_err(wait_failure)? {
-        Some(Ok(view)) => text::held_by(&view),
+        Some(Ok(view)) => text::held_by(&view).map(|held| held + warnings::same_owner(plan, &view)),
         _ => Some(format!(
             "{HELD_BY_ANOTHER}: `leasehold show {}` shows the holder",
             text::shell_word(plan.name.as_str())

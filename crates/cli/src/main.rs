@@ -35,6 +35,7 @@ mod terminal;
 mod text;
 mod tree;
 mod usage;
+mod warnings;
 
 use std::process::ExitCode;
 

@@ -18,6 +18,7 @@ use crate::{
     log,
     plan::{Run, Wait},
     text::{held_by, short_duration},
+    warnings::same_owner,
 };
 
 /// A run that acquires the lock sooner than this prints nothing about waiting.
@@ -69,7 +70,8 @@ impl<'a> WaitMessages<'a> {
         log::print_message(&match shown {
             Ok(view) => {
                 let held = held_by(&view).unwrap_or_else(|| "it has no holder at the moment".to_owned());
-                format!("{}: waiting: {held}", lock_label(self.plan, self.locks))
+                let same_owner = same_owner(self.plan, &view);
+                format!("{}: waiting: {held}{same_owner}", lock_label(self.plan, self.locks))
             }
             Err(error) => format!("waiting: {error}"),
         });

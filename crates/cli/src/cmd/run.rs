@@ -19,6 +19,7 @@ use crate::{
     spawn::become_cmd,
     start::{lock_is_inherited, start, start_failure},
     supervise::{End, Supervisor},
+    warnings,
 };
 
 /// How long a run waits at its end for the engine's answer to the release. Without an answer, the lock is free when its
@@ -81,6 +82,7 @@ fn run_as_guardian(plan: &Run, front_link: &FrontLink, event_loop: &EventLoop) -
             .map_err(|error| Failure::system("cannot start CMD", error))?;
         return Ok(exit::DONE);
     }
+    warnings::print(plan, &locks);
     let guard = acquire_confirmed(plan, &locks, event_loop, deadline)?;
     front_link
         .send_hold(&guard.id().to_string())

@@ -9,7 +9,7 @@ use leasehold_testkit::{
 
 use crate::{
     shared,
-    tools::{HOLD, Running, bare, code, finish, one_line, stdout, until},
+    tools::{Dir, HOLD, Running, bare, code, finish, one_line, stderr, stdout, until},
 };
 
 /// A server, and the command that uses it.
@@ -275,9 +275,51 @@ fn a_loss_by_time_names_the_option() {
     {
         let output = fixture.call(&[&["run"], options, &["job", "--", "sleep", "1000"]].concat());
         assert_eq!(code(&output), 76);
-        let message = one_line(&output);
+        let messages = stderr(&output);
+        let message = messages.lines().last().unwrap();
         assert!(message.contains(why) && !message.contains("acknowledged"), "{message}");
     }
+}
+
+/// Once each, before CMD starts; on the file engine, whose holds end with their process, there is none.
+#[test]
+fn options_that_often_do_harm_are_warned_about() {
+    let fixture = Fixture::new();
+    let dir = Dir::new();
+    for (options, warnings) in [
+        (&["--ttl", "900ms"][..], &["--ttl 900ms is short"][..]),
+        (
+            &["--ttl", "60s", "--no-renew"],
+            &["with --no-renew, CMD is ended before the lease of 1m00s has passed"],
+        ),
+        (&["--ttl", "900ms", "--no-renew"], &["is short", "with --no-renew"]),
+        (&["--ttl", "900ms", "--no-renew", "-q"], &[]),
+        (&["--ttl", "1s"], &[]),
+    ] {
+        let args = [&["run"], options, &["job", "--", "true"]].concat();
+        let output = fixture.call(&args);
+        assert_eq!(code(&output), 0, "{output:?}");
+        let lines: Vec<String> = stderr(&output).lines().map(str::to_owned).collect();
+        assert_eq!(lines.len(), warnings.len(), "{lines:?}");
+        for (line, warning) in lines.iter().zip(warnings) {
+            let begin = "leasehold: redis lock \"job\": warning: ";
+            assert!(line.starts_with(begin) && line.contains(warning), "{line}");
+        }
+        assert_eq!(stderr(&dir.call(&args)), "");
+    }
+}
+
+#[test]
+fn a_holder_with_the_same_owner_text_is_pointed_out() {
+    let fixture = Fixture::new();
+    let holder = fixture.holder(&["--owner", "worker"], HOLD);
+    for (owner, is_same) in [("worker", true), ("worker 2", false)] {
+        let output = fixture.call(&["run", "-n", "--owner", owner, "job", "--", "true"]);
+        assert_eq!(code(&output), 75);
+        let message = one_line(&output);
+        assert_eq!(message.contains("(with the same --owner text as this run)"), is_same, "{message}");
+    }
+    assert_eq!(code(&holder.output()), 0);
 }
 
 /// Otherwise the user does not learn what to repair.
