@@ -83,6 +83,9 @@ mod pages {
     #[doc = include_str!("../../../docs/choosing-a-ttl.md")]
     struct ChoosingATtl;
 
+    #[doc = include_str!("../../../docs/waiting.md")]
+    struct Waiting;
+
     #[doc = include_str!("../../../docs/migrating.md")]
     struct Migrating;
 
