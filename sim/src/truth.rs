@@ -115,8 +115,8 @@ impl Truths {
     }
 
     /// The attempt that a claim belongs to, if claims carry attempt ids. `None` if they carry none, if the attempt was
-    /// granted by another claim, or if the attempt is over: then the claim is possibly its released one, which the server
-    /// restored together with older data.
+    /// granted by another claim, or if the attempt is over: then the claim is possibly its released one, which the
+    /// server restored together with older data.
     fn attempt_named(&self, inner: &TruthState, owner: &str, claim: &str) -> Option<AttemptId> {
         let attempt = owner.parse().ok().filter(|_| self.plan.named)?;
         let is_its_claim = inner.claims.get(&attempt).is_none_or(|granted| granted == claim);

@@ -235,8 +235,8 @@ impl Guard {
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if `time` is longer than a hold of the engine's longest ttl is valid;
-    /// [`is_misconfigured`](Error::is_misconfigured) if the engine cannot extend the hold so far, because the hold lives
-    /// on a lease or session whose time is fixed (etcd, ZooKeeper); otherwise as [`confirm`](Self::confirm).
+    /// [`is_misconfigured`](Error::is_misconfigured) if the engine cannot extend the hold so far, because the hold
+    /// lives on a lease or session whose time is fixed (etcd, ZooKeeper); otherwise as [`confirm`](Self::confirm).
     pub async fn extend(&self, time: Duration) -> Result<Option<std::time::Instant>, Error> {
         let longest = lease::valid_for(*self.handle.profile.ttl.end());
         if time > longest {

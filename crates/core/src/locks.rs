@@ -75,13 +75,13 @@ impl Locks {
         &self.0.profile
     }
 
-    /// Prepares for the first request with this ttl, so that it costs no more than a later one: connects, and makes what
-    /// the engine needs once, such as scripts, tables, a session or a lease. For this it acquires and releases the name
-    /// `leasehold-warm` twice, without waiting for it. Returns how long that took.
+    /// Prepares for the first request with this ttl, so that it costs no more than a later one: connects, and makes
+    /// what the engine needs once, such as scripts, tables, a session or a lease. For this it acquires and releases the
+    /// name `leasehold-warm` twice, without waiting for it. Returns how long that took.
     ///
     /// # Errors
-    /// Those of [`Request::try_acquire`], except `is_taken`; [`is_denied`](crate::Error::is_denied), for example, if the
-    /// user has no rights on the name.
+    /// Those of [`Request::try_acquire`], except `is_taken`; [`is_denied`](crate::Error::is_denied), for example, if
+    /// the user has no rights on the name.
     ///
     /// # Cancel safety
     /// As [`Request::acquire`].
@@ -185,8 +185,8 @@ impl Builder {
     }
 
     /// How many requests of this `Locks` may wait at the same time, for all names together; by default any number. One
-    /// more is refused at once with [`is_busy`](crate::Error::is_busy), without a request to the engine. A request waits
-    /// from its first poll until it is granted or ends, also for a name that is free. Tries
+    /// more is refused at once with [`is_busy`](crate::Error::is_busy), without a request to the engine. A request
+    /// waits from its first poll until it is granted or ends, also for a name that is free. Tries
     /// ([`Request::try_acquire`], [`Request::attempts`]) do not count. See also [`Request::max_waiting`].
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.max_waiting = Some(requests);

@@ -90,8 +90,8 @@ impl Request {
     /// Renewals of half of the ttl cost less, and leave time for few more tries if a renewal fails; renewals of a
     /// twentieth report an end of the hold on the engine earlier where the engine does not push it.
     ///
-    /// On engines where a hold lives on the session of its process (ZooKeeper) or on a lease for many holds (etcd), this
-    /// is how often the hold is checked; the session or lease itself is kept alive at an interval of the engine.
+    /// On engines where a hold lives on the session of its process (ZooKeeper) or on a lease for many holds (etcd),
+    /// this is how often the hold is checked; the session or lease itself is kept alive at an interval of the engine.
     pub const fn renew_every(mut self, interval: Duration) -> Self {
         self.renewal = Renewal::Every(interval);
         self

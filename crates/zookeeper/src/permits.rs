@@ -29,8 +29,8 @@ impl Client {
         self.create_dirs(&context.conn, &context.dir.permits(), NodeKind::Container, limit_text(limit)).await
     }
 
-    /// Acquires the permits of the claim, which is the head of the queue, if enough are free. Otherwise a try is refused,
-    /// and a claim that may wait watches the permits that are held.
+    /// Acquires the permits of the claim, which is the head of the queue, if enough are free. Otherwise a try is
+    /// refused, and a claim that may wait watches the permits that are held.
     pub(crate) async fn take_permits(
         &self,
         claim: &Claim,

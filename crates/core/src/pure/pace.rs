@@ -33,8 +33,8 @@ impl Pace {
         Self { first, longest, jitter: true }
     }
 
-    /// Pauses of the full length. By default each pause has a random length from half of its value to its value, so that
-    /// many clients do not ask at the same moments.
+    /// Pauses of the full length. By default each pause has a random length from half of its value to its value, so
+    /// that many clients do not ask at the same moments.
     #[must_use]
     pub const fn without_jitter(mut self) -> Self {
         self.jitter = false;

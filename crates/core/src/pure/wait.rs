@@ -167,8 +167,8 @@ impl Wait {
         Some(pause)
     }
 
-    /// The pause of the user's pace, else exponential back-off, with jitter so that a fleet of clients does not retry in
-    /// step.
+    /// The pause of the user's pace, else exponential back-off, with jitter so that a fleet of clients does not retry
+    /// in step.
     fn back_off(&mut self, now: Instant, jitter: u32) -> WaitAction {
         match self.paced_pause(jitter) {
             Some(pause) => WaitAction::Call { at: now.after(pause), how: self.how },

@@ -91,7 +91,8 @@ fn lock_keys(rig: &Rig) -> Vec<String> {
     rig.keys().into_iter().filter(|key| key.starts_with("/locks/a/")).collect()
 }
 
-/// Only a waiter for permits watches from a revision on. The server refuses such a watch when the revision is compacted.
+/// Only a waiter for permits watches from a revision on. The server refuses such a watch when the revision is
+/// compacted.
 #[test]
 fn a_waiter_whose_watch_begins_at_a_compacted_revision_reads_again() {
     let late = LateWatch::new(Mode::Permits { count: 1, limit: 1 });

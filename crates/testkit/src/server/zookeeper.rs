@@ -9,8 +9,8 @@ pub(super) const NO_FSYNC: &str = "forceSync=no";
 
 /// A private ZooKeeper of one node, with a tick of 500 ms and sessions from 1 s to 60 s.
 ///
-/// Only a [durable](Self::durable) server waits until its data is on disk. A kill of a server that does not wait loses no data; a
-/// crash of the machine may lose some.
+/// Only a [durable](Self::durable) server waits until its data is on disk. A kill of a server that does not wait loses
+/// no data; a crash of the machine may lose some.
 pub type ZookeeperServer = Standalone<ZookeeperNode>;
 
 impl ZookeeperServer {

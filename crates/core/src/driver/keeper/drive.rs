@@ -164,8 +164,8 @@ impl ClaimDriver {
         }
     }
 
-    /// The pushed grant, with a time before which it did not begin, if the grant belongs to this very claim and began at
-    /// a known and recent time.
+    /// The pushed grant, with a time before which it did not begin, if the grant belongs to this very claim and began
+    /// at a known and recent time.
     fn pushed_grant(&self) -> Woken {
         let pushed = self.control.pushed.lock().unwrap_or_else(PoisonError::into_inner).take();
         let now = self.shared.now();

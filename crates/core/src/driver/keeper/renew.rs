@@ -13,8 +13,8 @@ use crate::{
     pure::lease::LeaseAction,
 };
 
-/// A renewal that is not answered within this fraction of the lease counts as failed. When the next renewal is sent does
-/// not depend on this: [`Lease::step`](crate::Lease::step) decides it.
+/// A renewal that is not answered within this fraction of the lease counts as failed. When the next renewal is sent
+/// does not depend on this: [`Lease::step`](crate::Lease::step) decides it.
 const ANSWER_FRACTION: u32 = 6;
 
 /// Handles the leases of these holds, whose timers fired.
