@@ -24,7 +24,7 @@ fn a_taken_name_is_tried_as_often_as_asked() {
         assert_eq!(code(&output), 75, "{options:?}");
         assert!(one_line(&output).contains("file lock \"x\": not acquired"), "{options:?}");
     }
-    let mut trying = Running::start(dir.leasehold(&[
+    let trying = Running::start(dir.leasehold(&[
         "run",
         "--attempts",
         "4000000000",
@@ -65,7 +65,7 @@ fn wrong_paces_attempts_and_intervals_are_refused() {
 fn one_more_than_may_wait_is_refused_as_busy() {
     let dir = Dir::new();
     let holder = dir.hold("x");
-    let mut waiting = Running::start(dir.leasehold(&["run", "--max-waiting", "1", "x", "--", "true"]));
+    let waiting = Running::start(dir.leasehold(&["run", "--max-waiting", "1", "x", "--", "true"]));
     dir.until_waiters("x", 1);
     let output = run(&dir, &["--max-waiting", "1"]);
     assert_eq!(code(&output), 75);
