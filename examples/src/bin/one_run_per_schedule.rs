@@ -5,18 +5,21 @@
 //!
 //! On etcd there is a tick every four seconds and not every second. If a killed node has blocked the name, the server
 //! frees the name only when the node's lease has ended, and the shortest lease is two seconds.
+//!
+//! With `--textbook` the lock is a key in Redis that is deleted as soon as the job has ended. With it, and without a
+//! lock, a node looks at a tick when the node before it has done so: its clock is so much behind.
 
 use std::{
     collections::BTreeMap,
-    fs::OpenOptions,
-    io::Write,
     process::ExitCode,
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use leasehold::Locks;
-use leasehold_examples::{Failure, Floor, TTL, check, failures, run, wait_until};
+use leasehold_examples::{
+    Data, Failure, Floor, Owner, Protection, Release, Scenario, TTL, Textbook, TextbookPlace, WorkerLocks,
+    check, failures, run, wait_until,
+};
 
 const NODES: usize = 5;
 const TICKS: u64 = 6;
@@ -32,7 +35,7 @@ const TOO_LATE: Duration = Duration::from_millis(100);
 const LAST_OF_NODE_0: u64 = TICKS / 2;
 
 fn main() -> ExitCode {
-    run(boss, worker)
+    run(&Scenario { data: Data::Files, textbook: TextbookPlace::Redis }, boss, worker)
 }
 
 fn boss(floor: &Floor) -> Result<(), Failure> {
@@ -62,9 +65,10 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
             "tick {number}: ran {}, {left} nodes left it to others, {late} were late",
             ran.join(" and ")
         );
-        check(ran.len() <= 1, format!("tick {number} ran {} times", ran.len()))?;
-        check(ran.len() == 1 || *late > 0, format!("tick {number} did not run"))?;
+        check(!ran.is_empty() || *late > 0, format!("tick {number} did not run"))?;
     }
+    let again: usize = ticks.values().map(|tick| tick.ran.len().saturating_sub(1)).sum();
+    floor.judge(again, "runs of a tick that had run already")?;
     check(ticks.len() as u64 == TICKS, "some ticks were not looked at")
 }
 
@@ -79,11 +83,15 @@ struct Tick {
 fn worker(floor: &Floor) -> Result<(), Failure> {
     let node = floor.worker.unwrap_or_default();
     let first = floor.number("first")?;
-    let locks = floor.locks()?;
+    let locks = WorkerLocks::connect(floor, |url| Textbook::connect(url, Owner::Unique, Release::Compare))?;
     for tick in 0..TICKS {
         let due = Duration::from_secs(first) + tick_of(floor) * tick as u32 + SKEW * node as u32;
         thread::sleep(due.saturating_sub(now()));
+        if floor.protection != Protection::Leasehold {
+            wait_for_node_before(floor, tick, node)?;
+        }
         look(floor, &locks, tick, node, due)?;
+        floor.append("looked.log", &format!("{tick} {node}"))?;
         if node == 0 && tick == LAST_OF_NODE_0 {
             floor.replace("half-way", "")?;
             thread::park_timeout(tick_of(floor) * TICKS as u32);
@@ -93,12 +101,34 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Waits until the node with the previous number has looked at this tick. The clocks of the nodes differ by more than
+/// that takes, but a busy machine can delay a node for longer than the clocks differ.
+fn wait_for_node_before(floor: &Floor, tick: u64, node: usize) -> Result<(), Failure> {
+    let first_node = usize::from(tick > LAST_OF_NODE_0);
+    if node <= first_node {
+        return Ok(());
+    }
+    let before = format!("{tick} {}", node - 1);
+    wait_until("the node before", || Ok(floor.lines("looked.log")?.contains(&before)))
+}
+
 fn tick_of(floor: &Floor) -> Duration {
     if floor.is_on("etcd") { TICK_ON_ETCD } else { TICK }
 }
 
 /// What a node does at a tick.
-fn look(floor: &Floor, locks: &Locks, tick: u64, node: usize, due: Duration) -> Result<(), Failure> {
+fn look(floor: &Floor, locks: &WorkerLocks, tick: u64, node: usize, due: Duration) -> Result<(), Failure> {
+    let locks = match locks {
+        WorkerLocks::Leasehold(locks) => locks,
+        WorkerLocks::Textbook(textbook) => {
+            let Some(hold) = textbook.try_acquire("nightly")? else {
+                return log(floor, &format!("{tick} left by node {node}"));
+            };
+            job(floor, tick, node)?;
+            return hold.release();
+        }
+        WorkerLocks::None => return job(floor, tick, node),
+    };
     let guard = match locks.mutex("nightly").ttl(TTL).blocking().try_acquire() {
         Ok(guard) => guard,
         Err(error) if error.is_taken() => return log(floor, &format!("{tick} left by node {node}")),
@@ -110,9 +140,14 @@ fn look(floor: &Floor, locks: &Locks, tick: u64, node: usize, due: Duration) -> 
         guard.release_blocking()?;
         return log(floor, &format!("{tick} late on node {node}"));
     }
+    job(floor, tick, node)?;
+    release(guard)
+}
+
+fn job(floor: &Floor, tick: u64, node: usize) -> Result<(), Failure> {
     log(floor, &format!("{tick} ran on node {node}"))?;
     thread::sleep(JOB);
-    release(guard)
+    Ok(())
 }
 
 fn release(guard: leasehold::Guard) -> Result<(), Failure> {
@@ -126,6 +161,5 @@ fn now() -> Duration {
 }
 
 fn log(floor: &Floor, line: &str) -> Result<(), Failure> {
-    let mut file = OpenOptions::new().append(true).create(true).open(floor.file("schedule.log"))?;
-    Ok(file.write_all(format!("{line}\n").as_bytes())?)
+    Ok(floor.append("schedule.log", line)?)
 }
