@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    Failure, cluster_holds, contended, etcd_handover, handover, holds, one_name, postgres_handover,
+    Failure, cluster_holds, contended, engines, etcd_handover, handover, holds, one_name, postgres_handover,
     redis_contended, redis_handover, sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover,
     zookeeper_holds,
 };
@@ -32,13 +32,17 @@ pub(crate) fn output(child: Child) -> Result<String, Failure> {
 
 pub(crate) fn main(arguments: &[&str]) -> Result<(), Failure> {
     match arguments {
-        ["handover", candidate, place] => handover::child(candidate, place),
+        ["handover", candidate, place, count, hold, pause] => {
+            handover::child(candidate, place, [count, hold, pause])
+        }
+        ["hold", url, ttl] => engines::hold_until_killed(url, ttl),
         ["redis-handover", keeper, release_point, port] => redis_handover::child(keeper, release_point, port),
         ["published", port] => redis_handover::print_arrivals(port),
         ["etcd-handover", keeper, release_point, port] => etcd_handover::child(keeper, release_point, port),
         ["watched", port] => etcd_handover::print_arrivals(port),
         ["one-name", tasks, url] => one_name::child(tasks, url),
-        ["busy-name", url] => one_name::busy_child(url),
+        ["busy-name", url] => one_name::busy_child(url, |_| one_name::NAME.to_owned()),
+        ["busy-names", url] => one_name::busy_child(url, |task| format!("busy-{task}")),
         ["zookeeper-handover", keeper, release_point, port] => {
             zookeeper_handover::child(keeper, release_point, port)
         }

@@ -1,6 +1,8 @@
 //! Measures several programs that do the same thing (candidates) in turns, so that other load of the machine affects
 //! all candidates alike.
 
+use std::time::{Duration, Instant};
+
 use crate::Failure;
 
 /// How many times each candidate is measured. A shared machine is sometimes fast and sometimes slow. Each measurement
@@ -13,17 +15,24 @@ type Measure<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
 pub(crate) struct Comparison<'a> {
     unit: &'static str,
     rounds: usize,
+    limit: Duration,
     candidates: Vec<(&'static str, Measure<'a>)>,
 }
 
 impl<'a> Comparison<'a> {
     pub(crate) fn new(unit: &'static str) -> Self {
-        Self { unit, rounds: ROUNDS, candidates: Vec::new() }
+        Self { unit, rounds: ROUNDS, limit: Duration::MAX, candidates: Vec::new() }
     }
 
     /// Sets the number of rounds, for measurements that take so long that [`ROUNDS`] are too many.
     pub(crate) fn rounds(mut self, rounds: usize) -> Self {
         self.rounds = rounds;
+        self
+    }
+
+    /// Begins no further round after this time.
+    pub(crate) fn within(mut self, limit: Duration) -> Self {
+        self.limit = limit;
         self
     }
 
@@ -45,15 +54,12 @@ impl<'a> Comparison<'a> {
     /// Like [`run`](Self::run), but also returns the medians.
     pub(crate) fn run_for_medians(mut self) -> Result<Vec<f64>, Failure> {
         let mut figures = vec![Vec::new(); self.candidates.len()];
-        for round in 0..self.rounds {
-            // Each round begins with another candidate: the first measurement of a round may fill caches, so that the
-            // later measurements of the round find them filled.
-            for turn in 0..self.candidates.len() {
-                let index = (round + turn) % self.candidates.len();
-                figures[index].push((self.candidates[index].1)()?);
-            }
-        }
-        println!("  {} rounds; median, ratio of medians, best and worst", self.rounds);
+        let candidates = &mut self.candidates;
+        let rounds = in_turns(candidates.len(), self.rounds, self.limit, |index| {
+            figures[index].push((candidates[index].1)()?);
+            Ok(())
+        })?;
+        println!("  {rounds} rounds; median, ratio of medians, best and worst");
         let (mut first, mut medians) = (None, Vec::new());
         for ((name, _), figures) in self.candidates.iter().zip(&mut figures) {
             let median = quantile(figures, 0.5);
@@ -72,6 +78,28 @@ impl<'a> Comparison<'a> {
     }
 }
 
+/// Measures `count` candidates in turns, in rounds, until the time limit has passed. Returns the number of rounds, which
+/// is at least 1.
+pub(crate) fn in_turns(
+    count: usize,
+    rounds: usize,
+    limit: Duration,
+    mut measure: impl FnMut(usize) -> Result<(), Failure>,
+) -> Result<usize, Failure> {
+    let begin = Instant::now();
+    for round in 0..rounds {
+        if round > 0 && begin.elapsed() > limit {
+            return Ok(round);
+        }
+        // Each round begins with another candidate: the first measurement of a round may fill caches, so that the later
+        // measurements of the round find them filled.
+        for turn in 0..count {
+            measure((round + turn) % count)?;
+        }
+    }
+    Ok(rounds)
+}
+
 /// Sorts the figures and returns the quantile at `fraction`. With 0.5 this is the median.
 pub(crate) fn quantile(figures: &mut [f64], fraction: f64) -> f64 {
     figures.sort_by(f64::total_cmp);
@@ -79,7 +107,7 @@ pub(crate) fn quantile(figures: &mut [f64], fraction: f64) -> f64 {
 }
 
 /// The figure with three significant digits.
-fn three_digits(figure: f64) -> String {
+pub(crate) fn three_digits(figure: f64) -> String {
     match figure {
         small if small < 10.0 => format!("{small:.2}"),
         middle if middle < 1000.0 => format!("{middle:.1}"),

@@ -169,18 +169,27 @@ impl Bare {
 
 /// The number of messages of this method that the server has read.
 pub(crate) fn messages(port: u16, method: &str) -> Result<u64, Failure> {
-    counted(port, "grpc_server_msg_received_total", method)
+    counted(port, "grpc_server_msg_received_total", &label(method))
+}
+
+/// The number of messages of all methods that the server has read.
+pub(crate) fn all_messages(port: u16) -> Result<u64, Failure> {
+    counted(port, "grpc_server_msg_received_total", "")
 }
 
 /// The number of calls of this method that are in progress.
 pub(crate) fn under_way(port: u16, method: &str) -> Result<u64, Failure> {
-    let started = counted(port, "grpc_server_started_total", method)?;
-    Ok(started - counted(port, "grpc_server_handled_total", method)?)
+    let started = counted(port, "grpc_server_started_total", &label(method))?;
+    Ok(started - counted(port, "grpc_server_handled_total", &label(method))?)
 }
 
-fn counted(port: u16, figure: &str, method: &str) -> Result<u64, Failure> {
+fn label(method: &str) -> String {
+    format!("grpc_method=\"{method}\"")
+}
+
+/// The sum of a figure over the methods whose label contains `label`.
+fn counted(port: u16, figure: &str, label: &str) -> Result<u64, Failure> {
     let text = etcd_metrics(port)?;
-    let method = format!("grpc_method=\"{method}\"");
-    let lines = text.lines().filter(|line| line.starts_with(figure) && line.contains(&method));
+    let lines = text.lines().filter(|line| line.starts_with(figure) && line.contains(label));
     lines.filter_map(|line| line.rsplit(' ').next()).map(|count| Ok(count.parse::<f64>()? as u64)).sum()
 }

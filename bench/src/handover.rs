@@ -10,6 +10,7 @@ use crate::{
     Failure, child,
     comparison::{Comparison, quantile},
     free::bare_lock,
+    stamped::Turns,
 };
 
 const TURNS: usize = 100;
@@ -18,6 +19,9 @@ const HOLD: Duration = Duration::from_millis(1);
 /// How long a process pauses after a release: long enough that a lock without a queue goes to the other process, and
 /// not to the same process again.
 const PAUSE: Duration = Duration::from_micros(300);
+
+/// What each process of this bench does.
+const OWN_TURNS: Turns = Turns { count: TURNS, hold: HOLD, pause: PAUSE };
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let dir = tempfile::tempdir()?;
@@ -35,16 +39,25 @@ pub(crate) fn bench() -> Result<(), Failure> {
 
 /// The quantile at `fraction` of the times between release and grant, in microseconds.
 fn handovers(candidate: &str, place: &str, fraction: f64) -> Result<f64, Failure> {
-    handover_time(
-        [child::start(&["handover", candidate, place])?, child::start(&["handover", candidate, place])?],
-        TURNS,
-        fraction,
-    )
+    handover_time(children(candidate, place, &OWN_TURNS)?, TURNS, fraction)
 }
 
-/// The quantile at `fraction` of the times between release and grant, in microseconds. The two child processes print
-/// when each of their holds was granted and when it was released.
+/// Two processes that acquire one lock in turns.
+pub(crate) fn children(candidate: &str, place: &str, turns: &Turns) -> Result<[Child; 2], Failure> {
+    let Turns { count, hold, pause } = turns;
+    let times = [*count as u128, hold.as_micros(), pause.as_micros()].map(|number| number.to_string());
+    let start = || child::start(&["handover", candidate, place, &times[0], &times[1], &times[2]]);
+    Ok([start()?, start()?])
+}
+
+/// The quantile at `fraction` of the times between release and grant, in microseconds.
 pub(crate) fn handover_time(children: [Child; 2], turns: usize, fraction: f64) -> Result<f64, Failure> {
+    Ok(quantile(&mut handover_times(children, turns)?, fraction))
+}
+
+/// The times between release and grant, in microseconds: at least `least` of them. The two child processes print when
+/// each of their holds was granted and when it was released.
+pub(crate) fn handover_times(children: [Child; 2], least: usize) -> Result<Vec<f64>, Failure> {
     let mut holds = Vec::new();
     for (number, child) in children.into_iter().enumerate() {
         for line in child::output(child)?.lines() {
@@ -54,30 +67,33 @@ pub(crate) fn handover_time(children: [Child; 2], turns: usize, fraction: f64) -
     }
     holds.sort_unstable();
     let handovers = holds.windows(2).filter(|pair| pair[0].2 != pair[1].2);
-    let mut times: Vec<f64> = handovers.map(|pair| pair[1].0.abs_diff(pair[0].1) as f64 / 1000.0).collect();
-    if times.len() < turns {
-        return Err(format!("only {} of {} turns changed the process", times.len(), 2 * turns).into());
+    let times: Vec<f64> = handovers.map(|pair| pair[1].0.abs_diff(pair[0].1) as f64 / 1000.0).collect();
+    if times.len() < least {
+        return Err(format!("only {} of {} turns changed the process", times.len(), holds.len()).into());
     }
-    Ok(quantile(&mut times, fraction))
+    Ok(times)
 }
 
 /// Acquires and releases the lock repeatedly. Prints when each hold was granted and when its release began.
-pub(crate) fn child(candidate: &str, place: &str) -> Result<(), Failure> {
-    let mut stamps = Vec::with_capacity(TURNS);
+pub(crate) fn child(candidate: &str, place: &str, turns: [&str; 3]) -> Result<(), Failure> {
+    let [count, hold, pause] = turns;
+    let count: usize = count.parse()?;
+    let (hold, pause) = (Duration::from_micros(hold.parse()?), Duration::from_micros(pause.parse()?));
+    let mut stamps = Vec::with_capacity(count);
     if candidate == "flock" {
         let path = Path::new(place);
-        for _ in 0..TURNS {
+        for _ in 0..count {
             let lock = bare_lock(path)?;
-            stamps.push(hold_once(|| drop(lock))?);
-            sleep(PAUSE);
+            stamps.push(hold_once(hold, || drop(lock))?);
+            sleep(pause);
         }
     } else {
         let locks = Locks::connect(place)?;
         let request = locks.mutex("handover");
-        for _ in 0..TURNS {
+        for _ in 0..count {
             let guard = pollster::block_on(request.acquire())?;
-            stamps.push(hold_once(|| drop(guard))?);
-            sleep(PAUSE);
+            stamps.push(hold_once(hold, || drop(guard))?);
+            sleep(pause);
         }
     }
     let mut out = std::io::stdout().lock();
@@ -87,9 +103,9 @@ pub(crate) fn child(candidate: &str, place: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn hold_once(release: impl FnOnce()) -> Result<(u64, u64), Failure> {
+fn hold_once(hold: Duration, release: impl FnOnce()) -> Result<(u64, u64), Failure> {
     let granted = now()?;
-    sleep(HOLD);
+    sleep(hold);
     let released = now()?;
     release();
     Ok((granted, released))

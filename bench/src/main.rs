@@ -11,6 +11,7 @@ mod cluster_move;
 mod command;
 mod comparison;
 mod contended;
+mod engines;
 mod etcd_bare;
 mod etcd_free;
 mod etcd_handover;
@@ -56,7 +57,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, a text that says what it measures, and the function that runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 35] = [
+const BENCHES: [Bench; 37] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
@@ -111,6 +112,8 @@ const BENCHES: [Bench; 35] = [
     ("sqlite-handover", "hand-over between two processes in an SQLite file", sqlite_handover::bench),
     ("mysql-free", "acquire and release of free names on MariaDB", mysql_free::bench),
     ("mysql-waiters", "1,000 claims wait for one name on MariaDB, in four clients", mysql_waiters::bench),
+    ("engines", "all engines side by side, in about ten minutes: a table and a chart", engines::bench),
+    ("engines-brief", "the same in about a minute, to see that everything works: no figures", engines::brief),
     ("build", "cold build of the command", build::bench),
 ];
 

@@ -23,14 +23,7 @@ const HANDOVERS: usize = 20;
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = MariadbServer::durable(&["--innodb-buffer-pool-size=128M"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let count = |name: &str| -> Result<u64, Failure> {
-        let row = server.query(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
-        let figure = row
-            .first()
-            .and_then(|line| line.split('|').nth(1))
-            .ok_or("no figure in the status of the server")?;
-        Ok(figure.parse()?)
-    };
+    let count = |name: &str| status(&server, name);
     runtime.block_on(async {
         let engines: Vec<Arc<dyn Engine>> =
             (0..CLIENTS).map(|_| new_engine(&server).map(|engine| engine as _)).collect::<Result<_, _>>()?;
@@ -83,6 +76,13 @@ pub(crate) fn bench() -> Result<(), Failure> {
         println!("  {HANDOVERS} hand-overs in this queue, one after another: median {median:.1} ms, worst {worst:.1} ms");
         Ok(())
     })
+}
+
+/// A figure in the status of the server.
+pub(crate) fn status(server: &MariadbServer, name: &str) -> Result<u64, Failure> {
+    let row = server.query(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
+    let figure = row.first().and_then(|line| line.split('|').nth(1));
+    Ok(figure.ok_or("no figure in the status of the server")?.parse()?)
 }
 
 /// The next pushed grant of which any of these clients is notified.

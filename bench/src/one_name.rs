@@ -28,7 +28,7 @@ const MEASUREMENT_TIME: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 5;
 const GO: &str = "Go concurrency.Mutex";
 /// The name for which all tasks contend. The foreign programs use the path `/locks/line` for it.
-const NAME: &str = "line";
+pub(crate) const NAME: &str = "line";
 /// The number of tasks of the busy process.
 const BUSY: usize = 64;
 /// The interval at which the server is asked for the number of its watches.
@@ -93,8 +93,12 @@ fn compare(
     println!("  the longest wait in {MEASUREMENT_TIME:?}, {busy}");
     Comparison::new("ms")
         .rounds(ROUNDS)
-        .candidate("one task of leasehold", || beside_busy(url, || Ok(together(url, 1, 1)?.1)))
-        .candidate(theirs, || beside_busy(url, || Ok(figures(&programs[0].answer(&request(order, 1))?)?.1)))
+        .candidate("one task of leasehold", || {
+            beside_busy(&["busy-name", url], || Ok(together(url, 1, 1)?.1))
+        })
+        .candidate(theirs, || {
+            beside_busy(&["busy-name", url], || Ok(figures(&programs[0].answer(&request(order, 1))?)?.1))
+        })
         .run()
 }
 
@@ -119,7 +123,7 @@ fn free(url: &str, program: &mut ForeignProgram) -> Result<(), Failure> {
 
 /// Starts processes with this number of tasks each. Returns the number of sections that they complete in a second, and
 /// the longest wait of a task in milliseconds. A section is one acquire and its release.
-fn together(url: &str, processes: usize, tasks: usize) -> Result<(f64, f64), Failure> {
+pub(crate) fn together(url: &str, processes: usize, tasks: usize) -> Result<(f64, f64), Failure> {
     let children = (0..processes).map(|_| child::start(&["one-name", &tasks.to_string(), url]));
     let children = children.collect::<Result<Vec<_>, _>>()?;
     let (mut sections, mut longest) = (0.0, 0.0_f64);
@@ -153,9 +157,12 @@ fn figures(answer: &str) -> Result<(f64, f64), Failure> {
     Ok((rate.parse()?, wait.parse()?))
 }
 
-/// Calls `measure` while another process has many tasks that always want the name.
-fn beside_busy(url: &str, measure: impl FnOnce() -> Result<f64, Failure>) -> Result<f64, Failure> {
-    let mut busy = child::start(&["busy-name", url])?;
+/// Calls `measure` beside a busy child process with these arguments.
+pub(crate) fn beside_busy(
+    arguments: &[&str],
+    measure: impl FnOnce() -> Result<f64, Failure>,
+) -> Result<f64, Failure> {
+    let mut busy = child::start(arguments)?;
     // The first line of the busy process says that its tasks have begun.
     let mut begun = [0];
     busy.stdout.as_mut().ok_or("no output")?.read_exact(&mut begun)?;
@@ -185,8 +192,9 @@ pub(crate) fn child(tasks: &str, url: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The busy process. Its tasks work until its standard input ends.
-pub(crate) fn busy_child(url: &str) -> Result<(), Failure> {
+/// The busy process: many tasks always want the name that `name` gives them. They work until the standard input of the
+/// process ends.
+pub(crate) fn busy_child(url: &str, name: impl Fn(usize) -> String) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let locks = Locks::connect(url)?;
     let ended = Arc::new(AtomicBool::new(false));
@@ -195,11 +203,11 @@ pub(crate) fn busy_child(url: &str) -> Result<(), Failure> {
         let _ = std::io::stdin().read(&mut [0]);
         watcher.store(true, Ordering::Relaxed);
     });
-    runtime.block_on(async { locks.mutex(NAME).acquire().await?.release().await })?;
+    runtime.block_on(async { locks.mutex(name(0)).acquire().await?.release().await })?;
     println!();
     while !ended.load(Ordering::Relaxed) {
-        per_second(&runtime, MEASUREMENT_TIME / 10, BUSY, |_| {
-            let request = locks.mutex(NAME);
+        per_second(&runtime, MEASUREMENT_TIME / 10, BUSY, |task| {
+            let request = locks.mutex(name(task));
             move || {
                 let acquire = request.acquire();
                 async move { Ok(acquire.await?.release().await?) }

@@ -51,8 +51,15 @@ impl Site {
     }
 
     pub(crate) fn work(&self) -> Result<ServerWork, Failure> {
-        let mut work = ServerWork { calls: BTreeMap::new(), cpu: 0.0 };
-        for line in self.command(&["INFO", "all"]).concat() {
+        ServerWork::of(&self.command(&["INFO", "all"]).concat())
+    }
+}
+
+impl ServerWork {
+    /// The work in the answers of servers to `INFO all`.
+    pub(crate) fn of(answers: &[String]) -> Result<Self, Failure> {
+        let mut work = Self { calls: BTreeMap::new(), cpu: 0.0 };
+        for line in answers {
             if let Some((command, rest)) =
                 line.strip_prefix("cmdstat_").and_then(|rest| rest.split_once(":calls="))
             {
@@ -66,9 +73,7 @@ impl Site {
         }
         Ok(work)
     }
-}
 
-impl ServerWork {
     /// The work that was done after `before`.
     pub(crate) fn since(mut self, before: &Self) -> Self {
         for (command, calls) in &mut self.calls {

@@ -72,7 +72,7 @@ fn settle(runtime: &Runtime, tasks: usize, locks: &Locks) -> Result<(), Failure>
     Ok(())
 }
 
-fn nodes(count: usize) -> Vec<RedisServer> {
+pub(crate) fn nodes(count: usize) -> Vec<RedisServer> {
     let nodes: Vec<_> = (0..count).map(|_| RedisServer::with_clock(&[])).collect();
     for node in &nodes {
         node.set_clock(CLOCK_AHEAD);

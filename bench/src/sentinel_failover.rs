@@ -141,16 +141,24 @@ async fn hold(locks: &Locks, kind: &str, count: usize) -> Result<Vec<Guard>, Fai
     Ok(guards)
 }
 
-/// Acquires one new name after the other. Returns when each was granted.
-async fn grant_new_names(locks: &Locks, must_stop: &AtomicBool) -> Result<Vec<Instant>, Failure> {
+/// Acquires one new name after the other, also while the servers cannot be reached. Returns when each was granted.
+pub(crate) async fn grant_new_names(locks: &Locks, must_stop: &AtomicBool) -> Result<Vec<Instant>, Failure> {
     let mut grants = Vec::new();
     for number in 0.. {
         if must_stop.load(Relaxed) {
             break;
         }
-        let guard = locks.mutex(format!("new-{number}")).acquire().await?;
-        grants.push(Instant::now());
-        guard.release().await?;
+        let pair = async {
+            let guard = locks.mutex(format!("new-{number}")).acquire().await?;
+            grants.push(Instant::now());
+            guard.release().await
+        };
+        match pair.await {
+            Err(error) if !error.is_unreachable() && !error.is_unknown() && !error.is_lost() => {
+                return Err(error.into());
+            }
+            _ => {}
+        }
     }
     Ok(grants)
 }

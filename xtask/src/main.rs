@@ -6,6 +6,7 @@
 //! lines of code for a test of their names.
 
 mod book;
+mod chart;
 mod check;
 mod draw;
 mod mutants;

@@ -1,13 +1,13 @@
-//! Draws the pictures of the documentation: sequence diagrams as SVG files. Each picture is drawn from the text file
-//! beside it.
+//! Draws the pictures of the documentation as SVG files: sequence diagrams and [charts](crate::chart). Each picture is
+//! drawn from the text file beside it.
 //!
-//! Each line of the text is one of these: `title WORDS`; `lane KEY WORDS`, a lane (lanes are drawn from left to right);
+//! Each line of the text of a sequence diagram is one of these: `title WORDS`; `lane KEY WORDS`, a lane (lanes are drawn from left to right);
 //! `A > B WORDS`, an arrow; `A ! B WORDS`, an arrow that does not arrive; `A ~ WORDS`, a note; `A [` and `A ] WORDS`,
 //! the begin and the end of a hold.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
-use crate::workspace::Workspace;
+use crate::{chart, workspace::Workspace};
 
 const TEXTS_FOLDER: &str = "docs/pictures";
 /// Distances, in pixels.
@@ -46,6 +46,7 @@ fn all(workspace: &Workspace) -> Result<Vec<(PathBuf, String)>, String> {
         let path = entry.map_err(failed)?.path();
         if path.extension().is_some_and(|extension| extension == "txt") {
             let text = fs::read_to_string(&path).map_err(failed)?;
+            let draw = if chart::is_chart(&text) { chart::draw } else { draw };
             let drawn = draw(&text).map_err(|reason| format!("{}: {reason}", workspace.shown(&path)))?;
             pictures.push((path.with_extension("svg"), drawn));
         }
@@ -184,7 +185,8 @@ const fn x_of(lane: usize) -> usize {
     FIRST_LANE_X + lane * LANE_WIDTH
 }
 
-fn escaped(words: &str) -> String {
+/// The words for the text of an SVG file.
+pub(crate) fn escaped(words: &str) -> String {
     words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

@@ -5,7 +5,7 @@ use std::{
     net::Shutdown,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::sleep,
     time::Duration,
@@ -62,15 +62,17 @@ impl Gate {
     }
 }
 
-/// Copies bytes through the gate until the end of `from`. Each block is delayed by `delay`. Then closes `to` for
-/// writing.
-pub(super) fn pump(mut from: Socket, mut to: Socket, gate: &Gate, delay: Duration) {
+/// Copies bytes through the gate until the end of `from`, and adds their number to `passed`. Each block is delayed by
+/// `delay`. Then closes `to` for writing.
+pub(super) fn pump(mut from: Socket, mut to: Socket, gate: &Gate, delay: Duration, passed: &AtomicU64) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
         if !gate.wait_to_pass() {
             return;
         }
         sleep(delay);
+        // Counted before they are written, so that a client that has its answer finds the answer counted.
+        passed.fetch_add(length as u64, Ordering::SeqCst);
         if to.write_all(&buffer[..length]).is_err() {
             break;
         }

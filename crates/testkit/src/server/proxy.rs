@@ -5,7 +5,10 @@ use std::{
     net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
     os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread::spawn,
     time::Duration,
 };
@@ -37,6 +40,8 @@ enum ListenAddress {
 #[derive(Default)]
 struct Shared {
     state: Mutex<ProxyState>,
+    request_bytes: AtomicU64,
+    answer_bytes: AtomicU64,
 }
 
 /// The state of a proxy.
@@ -94,7 +99,8 @@ impl Proxy {
         server: u16,
         accept: impl Fn() -> io::Result<Socket> + Send + 'static,
     ) -> Self {
-        let shared = Arc::new(Shared { state: Mutex::new(ProxyState { server, ..ProxyState::default() }) });
+        let shared = Arc::new(Shared::default());
+        shared.lock().server = server;
         let shared_with_thread = Arc::clone(&shared);
         spawn(move || {
             while let Ok(client) = accept() {
@@ -202,6 +208,13 @@ impl Proxy {
         self.shared.lock().connections_made
     }
 
+    /// The bytes that have passed so far: of requests, and of answers.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        let Shared { request_bytes, answer_bytes, .. } = &*self.shared;
+        (request_bytes.load(Ordering::SeqCst), answer_bytes.load(Ordering::SeqCst))
+    }
+
     /// Ends all connections on both sides, in the way that `end` says.
     fn end_all(&self, end: ConnectionEnd) {
         for Connection { client, server, requests, answers } in self.shared.lock().connections.drain(..) {
@@ -224,7 +237,7 @@ impl Proxy {
 
 impl Shared {
     /// Starts to pass bytes between a client and a server.
-    fn connect(&self, client: Socket, server: Socket) {
+    fn connect(self: &Arc<Self>, client: Socket, server: Socket) {
         // A unix socket does not have this option.
         let _ = (client.set_tcp_nodelay(true), server.set_tcp_nodelay(true));
         let connection = Connection { client, server, requests: Arc::default(), answers: Arc::default() };
@@ -242,8 +255,13 @@ impl Shared {
             state.connections.push(connection);
             let delay = state.delay;
             drop(state);
-            spawn(move || to_server.map(|from| pump(from, server, &requests, Duration::ZERO)));
-            spawn(move || to_client.map(|from| pump(from, client, &answers, delay)));
+            let (shared, shared_with_answers) = (Arc::clone(self), Arc::clone(self));
+            spawn(move || {
+                to_server.map(|from| pump(from, server, &requests, Duration::ZERO, &shared.request_bytes))
+            });
+            spawn(move || {
+                to_client.map(|from| pump(from, client, &answers, delay, &shared_with_answers.answer_bytes))
+            });
         }
     }
 

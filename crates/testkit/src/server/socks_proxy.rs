@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, TcpListener, TcpStream},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::spawn,
     time::Duration,
@@ -66,8 +66,8 @@ fn connect(mut client: TcpStream, routes: &[Route]) -> io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (from, to, reply_gate) = (server.try_clone()?, client.try_clone()?, Arc::clone(gate));
-    spawn(move || pump(from.into(), to.into(), &reply_gate, Duration::ZERO));
-    pump(client.into(), server.into(), gate, Duration::ZERO);
+    spawn(move || pump(from.into(), to.into(), &reply_gate, Duration::ZERO, &AtomicU64::new(0)));
+    pump(client.into(), server.into(), gate, Duration::ZERO, &AtomicU64::new(0));
     Ok(())
 }
 
