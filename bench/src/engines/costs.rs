@@ -29,7 +29,7 @@ pub(crate) fn measure(rigs: &[Rig], extent: &Extent, report: &mut Report) -> Res
             Server::File(_) | Server::Sqlite(_) => [NO_SERVER.to_owned(), NO_SERVER.to_owned()],
             _ => of_one(rig, &runtime, extent.counted_pairs)?,
         };
-        println!("  {:44} {} requests, {} bytes", rig.name, cells[0], cells[1]);
+        println!("  {:44} requests: {}; bytes: {}", rig.name, cells[0], cells[1]);
         let [request_cell, byte_cell] = cells;
         requests.push(request_cell);
         bytes.push(byte_cell);
@@ -57,7 +57,7 @@ fn of_one(rig: &Rig, runtime: &Runtime, pairs: u32) -> Result<[String; 2], Failu
     let of_pair = |index: usize| (after[index] - before[index]) as f64 / f64::from(pairs);
     let requests = match of_pair(3) {
         0.0 => format!("{:.1}", of_pair(2)),
-        of_scripts => format!("{:.1}, of scripts that run {of_scripts:.1} commands", of_pair(2)),
+        of_scripts => format!("{:.1} (their scripts run {of_scripts:.1} commands)", of_pair(2)),
     };
     Ok([requests, format!("{} + {}", three_digits(of_pair(0)), three_digits(of_pair(1)))])
 }

@@ -1,4 +1,4 @@
-//! How long a name stays taken after its holder was killed, and how long nothing is granted when the server is killed
+//! How long a name stays taken after its holder was killed, and how long nothing is granted when the server is ended
 //! and started again.
 
 use std::{
@@ -108,7 +108,7 @@ pub(crate) fn hold_until_killed(url: &str, ttl: &str) -> Result<(), Failure> {
 }
 
 fn restarted_servers(rigs: &mut [Rig], extent: &Extent, report: &mut Report) -> Result<(), Failure> {
-    println!("  the longest time without a grant while the server is killed and started again");
+    println!("  the longest time without a grant while the server is ended and started again");
     let mut times = vec![(Vec::new(), Vec::new()); rigs.len()];
     in_turns(rigs.len(), extent.long_rounds, extent.part, |index| {
         let rig = &mut rigs[index];
@@ -127,13 +127,16 @@ fn restarted_servers(rigs: &mut [Rig], extent: &Extent, report: &mut Report) -> 
             let (middle, rounds) = (quantile(without_grant, 0.5), without_grant.len());
             let start = quantile(start, 0.5);
             println!(
-                "  {:44} median {middle:.0} ms, of which the restart takes {start:.0} ms ({rounds} rounds)",
+                "  {:44} median {middle:.0} ms; the restart takes {start:.0} ms ({rounds} rounds)",
                 rig.name
             );
             format!("{} ({})", three_digits(middle), three_digits(start))
         });
     }
-    report.row("time without grants when the server restarts (of it the restart itself), p50: ms", cells);
+    report.row(
+        "longest time without a grant around a restart of the server (time of the restart), p50: ms",
+        cells,
+    );
     Ok(())
 }
 
@@ -147,14 +150,14 @@ fn around_restart(rig: &mut Rig) -> Result<(f64, f64), Failure> {
         let granting = scope
             .spawn(|| runtime.block_on(async { timeout(LIMIT, grant_new_names(&locks, &restarted)).await? }));
         sleep(QUEUED);
-        let killed = Instant::now();
+        let ended = Instant::now();
         // The server is restarted by this thread, because the kernel ends a server with the thread that started it.
         rig.restart();
-        let restart = killed.elapsed();
+        let restart = ended.elapsed();
         sleep(QUEUED);
         restarted.store(true, Relaxed);
         let grants = granting.join().map_err(|_| "the claims panicked")??;
-        let gaps = grants.windows(2).filter(|pair| pair[1] > killed).map(|pair| pair[1] - pair[0]);
+        let gaps = grants.windows(2).filter(|pair| pair[1] > ended).map(|pair| pair[1] - pair[0]);
         let longest = gaps.max().ok_or("nothing was granted after the restart")?;
         Ok((longest.as_secs_f64() * 1e3, restart.as_secs_f64() * 1e3))
     })

@@ -20,6 +20,8 @@ use crate::{
 /// write to the disk, so that the other process waits for the lock when the hold ends.
 const HOLD: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_millis(10);
+/// The number of rounds before the measurement of free names begins.
+const WARM_UP: usize = 3;
 
 pub(crate) fn measure(rigs: &[Rig], extent: &Extent, report: &mut Report) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -31,8 +33,8 @@ pub(crate) fn measure(rigs: &[Rig], extent: &Extent, report: &mut Report) -> Res
             rig.prepare(&runtime)?;
             pairs(&runtime, extent.slice, tasks, &locks[index])
         };
-        // A first round without a measurement: tables are made, and ZooKeeper's client finds its number of sessions.
-        (0..rigs.len()).try_for_each(|index| one(index).map(drop))?;
+        // Rounds without a measurement: tables are made, and ZooKeeper's client finds its number of sessions.
+        in_turns(rigs.len(), WARM_UP, extent.part, |index| one(index).map(drop))?;
         let medians = compare("pairs/s", rigs, extent.short_rounds, extent, one)?;
         let what = format!("free names, {tasks} task{}: pairs/s", if tasks == 1 { "" } else { "s" });
         report.row_with_chart(&what, &medians);

@@ -121,7 +121,9 @@ impl Rig {
         Ok(Some((count, 0)))
     }
 
-    /// Kills the server and starts it again with its data; of several servers, the first.
+    /// Kills the server and starts it again with its data; of several servers, the first. PostgreSQL is shut down
+    /// ("fast") instead: the processes that serve its connections would go on for a while after a kill of its main
+    /// process.
     pub(crate) fn restart(&mut self) {
         match &mut self.server {
             Server::File(_) | Server::Sqlite(_) => {}
@@ -142,7 +144,7 @@ impl Rig {
                 server.restart();
             }
             Server::Postgres(server) => {
-                server.kill();
+                server.stop();
                 server.restart();
             }
             Server::Mariadb(server) => {

@@ -10,6 +10,7 @@ mod etcd;
 mod faulty;
 mod history;
 mod java;
+mod proxy;
 mod redis_cluster;
 mod redis_sentinels;
 mod rig;
