@@ -78,8 +78,8 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Measures `count` candidates in turns, in rounds, until the time limit has passed. Returns the number of rounds, which
-/// is at least 1.
+/// Measures `count` candidates in turns, in rounds, until the time limit has passed. Returns the number of rounds: at
+/// least 1.
 pub(crate) fn in_turns(
     count: usize,
     rounds: usize,

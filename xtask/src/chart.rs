@@ -1,5 +1,5 @@
-//! Draws the charts of the documentation: bars that compare several things by several measures, as SVG. A chart is drawn
-//! from a text in the folder of the [pictures](crate::pictures).
+//! Draws the charts of the documentation: bars that compare several things by several measures, as SVG. A chart is
+//! drawn from a text in the folder of the [pictures](crate::pictures).
 //!
 //! Each line of the text is one of these: `title WORDS`; `panel WORDS`, a measure; `bar NUMBER WORDS`, a bar of the
 //! panel above it. Bars are logarithmic, because the figures of a panel differ by factors of a thousand: each line of

@@ -1,9 +1,9 @@
 //! Draws the pictures of the documentation as SVG files: sequence diagrams and [charts](crate::chart). Each picture is
 //! drawn from the text file beside it.
 //!
-//! Each line of the text of a sequence diagram is one of these: `title WORDS`; `lane KEY WORDS`, a lane (lanes are drawn from left to right);
-//! `A > B WORDS`, an arrow; `A ! B WORDS`, an arrow that does not arrive; `A ~ WORDS`, a note; `A [` and `A ] WORDS`,
-//! the begin and the end of a hold.
+//! Each line of the text of a sequence diagram is one of these: `title WORDS`; `lane KEY WORDS`, a lane (lanes are
+//! drawn from left to right); `A > B WORDS`, an arrow; `A ! B WORDS`, an arrow that does not arrive; `A ~ WORDS`, a
+//! note; `A [` and `A ] WORDS`, the begin and the end of a hold.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 

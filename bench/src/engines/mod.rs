@@ -1,5 +1,5 @@
-//! All engines side by side, in one run and in turns: what a newcomer compares when choosing an engine. Prints a table in
-//! Markdown, and writes it to `target/engines/table.md`, and the text of a chart to `target/engines/chart.txt`. With
+//! All engines side by side, in one run and in turns: what a newcomer compares when choosing an engine. Prints a table
+//! in Markdown, and writes it to `target/engines/table.md`, and the text of a chart to `target/engines/chart.txt`. With
 //! that text as `docs/pictures/engines.txt`, `cargo xtask pictures` draws the chart.
 
 mod costs;

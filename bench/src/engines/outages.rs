@@ -140,8 +140,8 @@ fn restarted_servers(rigs: &mut [Rig], extent: &Extent, report: &mut Report) -> 
     Ok(())
 }
 
-/// The longest time between two grants of new names while the server restarts, and the time that the restart takes, both
-/// in milliseconds.
+/// The longest time between two grants of new names while the server restarts, and the time that the restart takes, in
+/// milliseconds.
 fn around_restart(rig: &mut Rig) -> Result<(f64, f64), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (locks, restarted) = (rig.locks()?, AtomicBool::new(false));

@@ -1,7 +1,7 @@
-//! Flash sale with its stock and orders in PostgreSQL, MySQL or MariaDB. 8 processes with 25 tasks each sell 500 pieces.
-//! There are 3,000 orders; 600 of them are repeated clicks. Two workers are killed during the sale. One more holder
-//! sleeps for longer than its lease and then tries to write. Exactly 500 pieces are sold, no order counts twice, and
-//! the fence in the row of the item refuses the write of the holder that slept.
+//! Flash sale with its stock and orders in PostgreSQL, MySQL or MariaDB. 8 processes with 25 tasks each sell 500
+//! pieces. There are 3,000 orders; 600 of them are repeated clicks. Two workers are killed during the sale. One more
+//! holder sleeps for longer than its lease and then tries to write. Exactly 500 pieces are sold, no order counts twice,
+//! and the fence in the row of the item refuses the write of the holder that slept.
 //!
 //! The locks are in the same database, or on any other engine (`--url`): the fence accepts the tokens of all of them.
 //! The stock is in a database that the program starts, or in yours (`--stock`); the program needs the permission to
@@ -31,8 +31,8 @@ const SOLD: &str = "SELECT count(*) FROM orders";
 const DESKS: usize = 2;
 /// The lease of the holder that sleeps. A server of etcd or ZooKeeper has no shorter ones.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
-/// How often a clerk tries to insert the article's row after another worker was killed, before it gives up, and how long
-/// it sleeps between two tries.
+/// How often a clerk tries to insert the article's row after another worker was killed, before it gives up; and how
+/// long it sleeps between two tries.
 const TRIES: usize = 10;
 const PAUSE: Duration = Duration::from_millis(50);
 /// With the article's lock, the holder that finds so few pieces is killed in its section.
