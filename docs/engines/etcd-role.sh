@@ -9,10 +9,21 @@
 #   export ETCDCTL_ENDPOINTS=https://etcd.example:2379 ETCDCTL_USER=root:...
 #   sh etcd-role.sh /locks <two-passwords
 #
-# The argument is the prefix in the URLs of leasehold, /locks by default.
+# The argument is the prefix in the URLs of leasehold, /locks by default. For URLs with layout=key write the word key
+# after the prefix, here for the keys /lock/a and /lock/b:
+#
+#   sh etcd-role.sh /lock/ key <two-passwords
 set -eu
 export ETCDCTL_API=3
 prefix=${1:-/locks}
+case ${2:-directory} in
+directory) keys=$prefix/ ;;
+key) keys=$prefix ;;
+*)
+    echo "the second argument is key, or missing" >&2
+    exit 1
+    ;;
+esac
 
 user() {
     IFS= read -r password
@@ -27,10 +38,14 @@ user() {
     etcdctl user grant-role "$1" "$1"
 }
 
-# The first prefix has a directory for each name; the second has the keys of leases and fences.
+# The first prefix has a directory for each name, or the lock keys; the second has the keys of leases and fences, and
+# with layout=key the queues.
 user leasehold
-etcdctl role grant-permission leasehold readwrite --prefix "$prefix/"
+etcdctl role grant-permission leasehold readwrite --prefix "$keys"
 etcdctl role grant-permission leasehold readwrite --prefix "leasehold/$prefix/"
 
 user leasehold-viewer
-etcdctl role grant-permission leasehold-viewer read --prefix "$prefix/"
+etcdctl role grant-permission leasehold-viewer read --prefix "$keys"
+if [ "${2:-}" = key ]; then
+    etcdctl role grant-permission leasehold-viewer read --prefix "leasehold/$prefix/key/"
+fi

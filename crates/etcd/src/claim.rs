@@ -12,7 +12,7 @@ use crate::{
     conn::Conn,
     error::{classify, is_database_full, is_lease_gone, is_reply_too_long, unreadable},
     keys::{self, Dir, Span},
-    position::{ClaimReply, QueuePosition, blockers_range},
+    position::{ClaimReply, QueuePosition, blockers_range, obstacle_of},
     record::{Record, RecordState},
     runtime,
     session::Session,
@@ -58,7 +58,8 @@ enum FirstBlocker {
 
 impl Client {
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        keys::check_mode(claim.mode)?;
+        keys::check_mode(claim.mode, self.layout())?;
+        keys::check_name(&self.dir(&claim.name))?;
         if self.in_flight.is_released(claim.id, self.now()) {
             return Ok(Answer::Gone);
         }
@@ -99,6 +100,9 @@ impl Client {
                 (ttl, first_blocker, free_at),
                 expects_free,
             );
+            if let (true, Some(entry)) = (dir.has_lock_key(), self.claims().get(claim.id)) {
+                entry.data.record = record_text(claim, ttl);
+            }
             let in_flight = self.in_flight.start(claim.id, self.next_request_number(), now);
             let (conn, reply) = match self.call(request).await {
                 Ok(answered) => answered,
@@ -202,19 +206,36 @@ impl Client {
         proves_free: bool,
     ) -> Result<Answer, EngineError> {
         let revision = reply.revision();
+        self.note_queue_revision(claim.id, revision);
         if proves_free {
             let position = QueuePosition::default();
             let claim_reply = ClaimReply { revision, read_revision: revision, ttl, position };
             return self.record_position(claim, dir, conn, claim_reply);
         }
         let ahead = reply.range(AHEAD_OP).ok_or_else(unreadable)?;
-        self.read_new_min_holds(&ahead, dir, (claim.mode, revision));
-        let foreign = reply.range(BARE_KEY_OP).ok_or_else(unreadable)?.kvs.pop();
-        let position = QueuePosition::read(dir, claim.mode, &ahead, Some(revision)).with_foreign(foreign);
+        let mut foreign = reply.range(BARE_KEY_OP).ok_or_else(unreadable)?;
+        let may_be_min_holds = if dir.has_lock_key() { &foreign } else { &ahead };
+        self.read_new_min_holds(may_be_min_holds, dir, (claim.mode, revision));
+        let foreign = foreign.kvs.pop();
+        let position = QueuePosition::read(dir, claim.mode, &ahead, Some(revision));
+        let is_full = position.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS);
+        let position = if dir.has_lock_key() {
+            position.with_lock_key(foreign.as_ref())
+        } else {
+            position.with_foreign(foreign)
+        };
         self.contended_names.set(&claim.name, position.blocker.is_some());
-        if position.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS) {
+        if is_full {
             self.withdraw(claim).await?;
             return Err(EngineError::new(Fault::Refused, "the queue is full: too many claims wait already"));
+        }
+        if dir.has_lock_key() && position.blocker.is_none() {
+            let now = self.now();
+            if let Some(entry) = self.claims().get(claim.id) {
+                entry.waits(revision, Blocker::Unknown, now);
+            }
+            // The head of the queue creates the lock key.
+            return self.recheck(claim, revision).await;
         }
         self.record_position(
             claim,
@@ -243,6 +264,7 @@ impl Client {
                 return Ok(AGAIN);
             }
             let revision = own_key.create_revision;
+            self.note_queue_revision(claim.id, revision);
             if let Some(entry) = self.claims().get(claim.id)
                 && entry.state == State::Made
             {
@@ -268,7 +290,14 @@ impl Client {
             // No condition can have failed, yet the key was not created.
             return Err(unreadable());
         }
-        let first_ahead = reply.range(FIRST_OTHER_KIND_OP + other_kinds).ok_or_else(unreadable)?.kvs.pop();
+        let mut first_ahead =
+            reply.range(FIRST_OTHER_KIND_OP + other_kinds).ok_or_else(unreadable)?.kvs.pop();
+        let mut obstacle = None;
+        if dir.has_lock_key() {
+            // A queue key ends with its lease, and is no minimum hold.
+            first_ahead = reply.range(FIRST_OTHER_KIND_OP + 1).ok_or_else(unreadable)?.kvs.pop();
+            obstacle = first_ahead.as_ref().and_then(obstacle_of);
+        }
         if claim.mode.limit().is_some() {
             let all_ahead = reply.range(FIRST_OTHER_KIND_OP + other_kinds + 1).ok_or_else(unreadable)?;
             let position = QueuePosition::read(dir, claim.mode, &all_ahead, None);
@@ -286,6 +315,7 @@ impl Client {
             .filter(|record| record.state == RecordState::MinHold);
         Ok(NextStep::Answer(Answer::Taken(Hint {
             ask_in: min_hold.map(|record| record.hold_time),
+            obstacle,
             ..Hint::default()
         })))
     }
@@ -293,10 +323,13 @@ impl Client {
     /// Deletes the key of a claim that is not allowed to wait in the queue. Returns an error if the deletion fails:
     /// then the result of the claim is unknown.
     async fn withdraw(&self, claim: &Claim) -> Result<(), EngineError> {
-        let registered =
-            self.claims().get(claim.id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
-        if let Some((key, revision)) = registered {
-            self.delete(claim.id, &key, revision, None).await?;
+        let registered = self.claims().get(claim.id).map(|entry| {
+            (entry.data.key.clone(), entry.state.own().copied(), entry.data.queue_and_lock_key())
+        });
+        match registered {
+            Some((.., Some(keys))) => drop(self.delete_queue_and_lock_key(claim.id, &keys, None).await?),
+            Some((key, revision, None)) => drop(self.delete(claim.id, &key, revision, None).await?),
+            None => {}
         }
         self.forget_if_settled(claim);
         Ok(())
@@ -338,20 +371,27 @@ fn creation_txn(
             Some(revision) => compare::none_newer(&blockers, revision),
         });
     }
-    let record =
-        Record { state: RecordState::Claim, id: claim.id, hold_time: ttl, owner: claim.owner.to_string() };
     let failure = if expects_free {
         Vec::new()
     } else {
         reads_on_failure(dir, claim.mode, (&key, &epoch_key), &other_kind_spans, first_blocker)
     };
-    let put = Put { key, value: record.text(), lease: session.id };
-    let mut success = vec![put.into()];
+    let lock_key = dir.lock_key();
+    let put = Put { key, value: record_text(claim, ttl), lease: session.id };
+    let mut success = vec![put.clone().into()];
     if !proves_free {
         success.push(blockers_range(dir, claim.mode).into());
         success.push(Range::key(&bare_key).keys_only().into());
+    } else if let Some(key) = lock_key {
+        success.push(Put { key, ..put }.into());
     }
     Txn { compare: conditions, success, failure }
+}
+
+/// The value of the keys of a claim.
+fn record_text(claim: &Claim, hold_time: Duration) -> Vec<u8> {
+    let owner = claim.owner.to_string();
+    Record { state: RecordState::Claim, id: claim.id, hold_time, owner }.text()
 }
 
 /// Whether the conditions of this claim prove that nothing is ahead of it, so that the claim holds as soon as its key
@@ -370,10 +410,12 @@ fn reads_on_failure(
 ) -> Vec<RequestOp> {
     let mut reads = vec![Range::key(key).into(), Range::key(epoch_key).keys_only().into()];
     reads.extend(other_kind_spans.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
+    let with_value = |range: Range| {
+        if first_blocker == FirstBlocker::WithValue { range } else { range.keys_only() }
+    };
     let first_ahead = Range::between(&dir.blockers(mode)).by_age(Order::Ascend).limit(1);
-    reads.push(
-        if first_blocker == FirstBlocker::WithValue { first_ahead } else { first_ahead.keys_only() }.into(),
-    );
+    reads.push(with_value(first_ahead).into());
+    reads.extend(dir.lock_key().map(|lock_key| with_value(Range::key(&lock_key)).into()));
     if mode.limit().is_some() {
         reads.push(blockers_range(dir, mode).into());
         reads.push(Range::key(&dir.bare_key()).keys_only().into());

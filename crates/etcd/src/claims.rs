@@ -26,13 +26,28 @@ pub(crate) type Claims = ClaimTable<i64, Blocker, KeyOnLease>;
 pub(crate) struct KeyOnLease {
     /// The place of this key on its lease.
     pub(crate) lease_slot: LeaseSlot,
+    /// The key by which the claim waits, and, unless there is a lock key, holds.
     pub(crate) key: Vec<u8>,
+    /// With `layout=key`: the key by which the claim holds; `key` is its queue key.
+    pub(crate) lock_key: Option<Vec<u8>>,
+    /// With `layout=key`: the revision at which the queue key was created, if that is known.
+    pub(crate) queue_revision: Option<i64>,
+    /// The value of the key, as last sent.
+    pub(crate) record: Vec<u8>,
     /// The number at the end of the key, which distinguishes the keys of one lease; 0: the key has no number, and the
     /// lease id is its last part.
     number: u32,
     /// A deletion without conditions was sent and not answered: the server may apply it at any later time.
     has_unanswered_deletion: bool,
     keys_in_use: KeysInUse,
+}
+
+/// The two keys of a claim, with `layout=key`.
+pub(crate) struct QueueAndLockKey {
+    pub(crate) queue_key: Vec<u8>,
+    /// The revision at which the queue key was created, if that is known.
+    pub(crate) queue_revision: Option<i64>,
+    pub(crate) lock_key: Vec<u8>,
 }
 
 /// The keys that the claims of a client use now. Each key belongs to one claim at a time.
@@ -113,7 +128,27 @@ impl KeyOnLease {
     /// Takes an unused key for a claim on this lease.
     pub(crate) fn new(keys_in_use: &KeysInUse, dir: &Dir, mode: Mode, lease_slot: LeaseSlot) -> Self {
         let (key, number) = keys_in_use.take_unused(dir, mode, lease_slot.session().id, 0);
-        Self { lease_slot, key, number, has_unanswered_deletion: false, keys_in_use: keys_in_use.clone() }
+        Self {
+            lease_slot,
+            key,
+            lock_key: dir.lock_key(),
+            queue_revision: None,
+            record: Vec::new(),
+            number,
+            has_unanswered_deletion: false,
+            keys_in_use: keys_in_use.clone(),
+        }
+    }
+
+    /// The key by which the claim holds.
+    pub(crate) fn hold_key(&self) -> &[u8] {
+        self.lock_key.as_deref().unwrap_or(&self.key)
+    }
+
+    /// With `layout=key`: the keys of the claim; `None` with the other layout.
+    pub(crate) fn queue_and_lock_key(&self) -> Option<QueueAndLockKey> {
+        let (queue_key, queue_revision) = (self.key.clone(), self.queue_revision);
+        self.lock_key.clone().map(|lock_key| QueueAndLockKey { queue_key, queue_revision, lock_key })
     }
 
     /// Takes another key for a claim whose key still exists on the server for another claim, such as a minimum hold.

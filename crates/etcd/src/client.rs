@@ -16,7 +16,7 @@ use tonic::Status;
 
 use crate::{
     claims::{Claims, KeysInUse},
-    config::Config,
+    config::{Config, Layout},
     conn::Conn,
     contention::ContendedNames,
     dial::{Dialer, Link},
@@ -95,11 +95,18 @@ impl Client {
     }
 
     pub(crate) fn prefix(&self) -> &str {
-        &self.link.dialer().config.prefix
+        self.link.dialer().config.key_prefix()
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.link.dialer().config.layout
     }
 
     pub(crate) fn dir(&self, name: &Name) -> Dir {
-        Dir::of(self.prefix(), name)
+        match self.layout() {
+            Layout::Directory => Dir::of(self.prefix(), name),
+            Layout::Key => Dir::of_queue(self.prefix(), name),
+        }
     }
 
     pub(crate) fn now(&self) -> Instant {

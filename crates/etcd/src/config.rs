@@ -1,4 +1,4 @@
-//! The configuration: the members, the login, and the prefix of keys.
+//! The configuration: the members, the login, and the prefix and layout of the keys.
 
 use std::{fmt, time::Duration};
 
@@ -13,13 +13,27 @@ const MAX_PREFIX_BYTES: usize = 128;
 /// The most members that a URL may name: clusters have a handful.
 const MAX_MEMBERS: usize = 64;
 
-/// The members of a cluster, the login, and the prefix of keys. Its `Debug` shows no password.
+/// Which keys on the server are the lock of a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Layout {
+    /// A directory of keys for each name, as in etcd's own client packages: the oldest key of the directory holds.
+    #[default]
+    Directory,
+    /// One key for each name, the lock key, as in programs that create a key if it is absent: whoever creates the lock
+    /// key holds. Only exclusive locks are possible.
+    Key,
+}
+
+/// The members of a cluster, the login, and the prefix and layout of the keys. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
     pub(crate) members: Vec<Endpoint>,
     /// The user and the password.
     pub(crate) login: Option<(String, Password)>,
-    pub(crate) prefix: String,
+    /// The prefix of lock keys; `None`: the default of the layout.
+    prefix: Option<String>,
+    pub(crate) layout: Layout,
     pub(crate) connect_timeout: Duration,
     pub(crate) token_blocks: TokenBlocks,
     #[cfg(feature = "tls")]
@@ -33,7 +47,8 @@ impl Config {
         Self {
             members,
             login: None,
-            prefix: DEFAULT_PREFIX.to_owned(),
+            prefix: None,
+            layout: Layout::default(),
             connect_timeout: CONNECT_TIMEOUT,
             token_blocks: TokenBlocks::new(true),
             #[cfg(feature = "tls")]
@@ -83,21 +98,54 @@ impl Config {
         self
     }
 
-    /// Sets the prefix of lock keys, which a slash and the name follow; [`DEFAULT_PREFIX`] by default.
+    /// Sets which keys are the lock of a name; a directory for each name by default. All programs that share a lock
+    /// need the same layout. With [`Layout::Key`] set the layout before the [`prefix`](Self::prefix).
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for a prefix that is empty, ends in a slash, has control
-    /// characters or has more than 128 bytes.
-    pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
-        let is_malformed = prefix.is_empty() || prefix.ends_with('/') || prefix.chars().any(char::is_control);
-        if is_malformed || prefix.len() > MAX_PREFIX_BYTES {
-            return Err(Error::misconfigured(format!(
-                "the prefix of keys must have 1 to {MAX_PREFIX_BYTES} bytes, no slash at its end and no control \
-                 characters"
-            )));
+    /// [`is_misconfigured`](Error::is_misconfigured) if the prefix was set before and is not possible with this layout.
+    pub fn layout(mut self, layout: Layout) -> Result<Self, Error> {
+        self.layout = layout;
+        match self.prefix.take() {
+            None => Ok(self),
+            Some(prefix) => self.prefix(&prefix),
         }
-        prefix.clone_into(&mut self.prefix);
+    }
+
+    /// Sets the prefix of lock keys. With [`Layout::Directory`] a slash and the name follow the prefix, which is
+    /// [`DEFAULT_PREFIX`] by default. With [`Layout::Key`] the name follows the prefix as it is; the prefix is empty by
+    /// default, so that the name itself is the key.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) for a prefix that has control characters or more than 128 bytes,
+    /// and, with [`Layout::Directory`], for a prefix that is empty or ends in a slash.
+    pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
+        let is_malformed = prefix.len() > MAX_PREFIX_BYTES || prefix.chars().any(char::is_control);
+        match self.layout {
+            Layout::Directory if is_malformed || prefix.is_empty() || prefix.ends_with('/') => {
+                return Err(Error::misconfigured(format!(
+                    "the prefix of keys must have 1 to {MAX_PREFIX_BYTES} bytes, no slash at its end and no control \
+                     characters"
+                )));
+            }
+            Layout::Key if is_malformed => {
+                return Err(Error::misconfigured(format!(
+                    "with layout=key the prefix of keys must have at most {MAX_PREFIX_BYTES} bytes and no control \
+                     characters"
+                )));
+            }
+            Layout::Directory | Layout::Key => {}
+        }
+        self.prefix = Some(prefix.to_owned());
         Ok(self)
+    }
+
+    /// The prefix of lock keys.
+    pub(crate) fn key_prefix(&self) -> &str {
+        let default = match self.layout {
+            Layout::Directory => DEFAULT_PREFIX,
+            Layout::Key => "",
+        };
+        self.prefix.as_deref().unwrap_or(default)
     }
 }
 
@@ -106,7 +154,8 @@ impl fmt::Debug for Config {
         f.debug_struct("Config")
             .field("members", &self.members)
             .field("user", &self.login.as_ref().map(|(user, _)| user))
-            .field("prefix", &self.prefix)
+            .field("prefix", &self.key_prefix())
+            .field("layout", &self.layout)
             .finish_non_exhaustive()
     }
 }
@@ -154,6 +203,22 @@ mod tests {
         let config = Config::new(vec![member("h", 1)]).login("u", "hunter2");
         assert!(!format!("{config:?}").contains("hunter2"));
         for prefix in ["", "/", "a/", "a\nb", &"x".repeat(129)] {
+            assert!(config.clone().prefix(prefix).is_err(), "{prefix:?}");
+        }
+    }
+
+    #[test]
+    fn with_lock_keys_a_prefix_may_be_empty_or_end_in_a_slash() {
+        let config = Config::new(vec![member("h", 1)]);
+        assert_eq!(config.key_prefix(), "/locks");
+        let config = config.layout(Layout::Key).unwrap();
+        assert_eq!(config.key_prefix(), "", "the name itself is the key");
+        for prefix in ["", "/", "a/", &"x".repeat(128)] {
+            let config = config.clone().prefix(prefix).unwrap();
+            assert_eq!(config.key_prefix(), prefix);
+            assert_eq!(config.layout(Layout::Directory).is_err(), prefix.is_empty() || prefix.ends_with('/'));
+        }
+        for prefix in ["a\nb", &"x".repeat(129)] {
             assert!(config.clone().prefix(prefix).is_err(), "{prefix:?}");
         }
     }

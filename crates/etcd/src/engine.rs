@@ -3,9 +3,12 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 pub(crate) use leasehold_core::REQUEST_TIMEOUT;
-use leasehold_core::{Breaking, Contact, Env, Profile, WATCHED_CLAIM_LIFE, WATCHED_POLL};
+use leasehold_core::{Breaking, Contact, Env, Modes, Profile, WATCHED_CLAIM_LIFE, WATCHED_POLL};
 
-use crate::{client::Client, config::Config};
+use crate::{
+    client::Client,
+    config::{Config, Layout},
+};
 
 /// The range of ttls. A server with the default election timeout of one second grants no lease under 1.5 seconds, and
 /// leases have whole seconds, so the shortest ttl is 2 seconds.
@@ -50,6 +53,9 @@ fn profile(config: &Config, contact: Contact) -> Profile {
     profile.supports_min_hold = true;
     profile.breaking = Breaking::Lease;
     profile.ttl = TTL;
+    if config.layout == Layout::Key {
+        profile.modes = Modes::Exclusive;
+    }
     profile.request_life = REQUEST_LIFE;
     profile.contact = Some(contact);
     profile

@@ -55,7 +55,7 @@ impl EtcdEngine {
         let mut claims = self.client.claims();
         let entry = claims.get(id)?;
         let State::Held { own: revision, .. } = entry.state else { return None };
-        Some(HeldBy { key: entry.data.key.clone(), create_revision: revision })
+        Some(HeldBy { key: entry.data.hold_key().to_vec(), create_revision: revision })
     }
 }
 

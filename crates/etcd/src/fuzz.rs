@@ -54,6 +54,12 @@ pub fn key(bytes: &[u8]) {
     if let Some(name) = keys::name_of_bare_key(PREFIX, key) {
         assert_eq!(Dir::of(PREFIX, &name).bare_key(), key);
     }
+    if let Some(name) = keys::name_of_queue_key(PREFIX, key) {
+        assert!(
+            Dir::of_queue(PREFIX, &name).part_below(key).is_some(),
+            "a queue key is in the queue of its name"
+        );
+    }
     if let Some(record) = Record::read(value) {
         assert_eq!(Record::read(&record.text()), Some(record), "what is read can be written");
     }

@@ -5,6 +5,7 @@ use tonic::{Code, Status};
 
 use crate::{
     config::Config,
+    keys::probe_key,
     wire::{Grpc, Range, Status as StatusRequest, StatusResponse},
 };
 
@@ -33,7 +34,7 @@ impl MemberInfo {
     pub(crate) async fn ask(grpc: &Grpc, config: &Config) -> Result<Self, Status> {
         match grpc.call(StatusRequest {}).await {
             Err(denied) if denied.code() == Code::PermissionDenied => {
-                let key_read = Range::key(format!("{}/", config.prefix).as_bytes()).keys_only();
+                let key_read = Range::key(&probe_key(config)).keys_only();
                 let reply = grpc.call(key_read.clone()).await?;
                 let cluster = reply.header.map_or(0, |header| header.cluster_id);
                 // A linearizable read needs a leader, and a learner refuses it.

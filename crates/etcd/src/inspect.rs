@@ -8,33 +8,44 @@ use leasehold_core::{Broken, EngineError, Fault, Lineage, Name, TokenBlocks, Vie
 use crate::{
     EtcdEngine,
     client::{Client, Failed},
+    config::Layout,
     error::{is_lease_gone, is_reply_too_long},
     guarantee,
-    keys::{Dir, epoch_key, name_of, name_of_bare_key, names_starting_with},
+    keys::{
+        Dir, check_name, epoch_key, name_of, name_of_bare_key, name_of_queue_key, names_starting_with,
+        probe_key, queues_starting_with,
+    },
     record::{MAX_RECORD_BYTES, Record, RecordState},
-    view::{KeyView, LeaseTimes, key_views, view},
+    view::{KeyView, LeaseTimes, key_views, queue_key_of_holder, view},
     wire::{
-        DeleteRange, Header, KeyValue, Put, Range, RangeResponse, TimeToLive, TimeToLiveResponse, Txn,
-        compare,
+        Compare, DeleteRange, Header, KeyValue, Put, Range, RangeResponse, TimeToLive, TimeToLiveResponse,
+        Txn, compare,
     },
 };
 
 /// The number of keys that one request reads: 32 of the largest values that servers accept by default still fit the
 /// bound of a reply (64 MiB).
 const PAGE_KEYS: i64 = 32;
+/// The number of lock keys that are read at the same time: this many of the largest values that servers accept by
+/// default fit the memory of a client.
+const KEY_BATCH: usize = 16;
 /// The number of leases whose remaining time is read at the same time.
 const LEASE_BATCH: usize = 64;
 
+/// The keys of each name.
+type KeysOfNames = BTreeMap<Name, Vec<KeyValue>>;
+
 impl Client {
-    /// Reads a key below the prefix that does not exist: a user without the right to read this key cannot lock either,
-    /// and only a quorum can answer the read.
+    /// Reads a key that does not exist: a user without the right to read this key cannot lock either, and only a quorum
+    /// can answer the read.
     async fn ping(&self) -> Result<(), EngineError> {
-        self.ask(Range::key(format!("{}/", self.prefix()).as_bytes())).await.map(drop)
+        self.ask(Range::key(&probe_key(&self.link.dialer().config))).await.map(drop)
     }
 
     /// The view of one name.
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
         let dir = self.dir(name);
+        check_name(&dir)?;
         let (header, kvs) = self.read_dir(&dir).await?;
         let key_views = key_views(&dir, &kvs);
         let lease_times = self.lease_times(key_views.iter()).await?;
@@ -43,14 +54,10 @@ impl Client {
 
     /// The views of all names that begin with `prefix`.
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
-        let mut names: BTreeMap<Name, Vec<KeyValue>> = BTreeMap::new();
-        let (header, kvs) = self.read_all(names_starting_with(self.prefix(), prefix)).await?;
-        for kv in kvs {
-            let name = name_of(self.prefix(), &kv.key).map(|(name, _)| name);
-            if let Some(name) = name.or_else(|| name_of_bare_key(self.prefix(), &kv.key)) {
-                names.entry(name).or_default().push(kv);
-            }
-        }
+        let (header, mut names) = match self.layout() {
+            Layout::Directory => self.read_directories(prefix).await?,
+            Layout::Key => self.read_queues(prefix).await?,
+        };
         names.values_mut().for_each(|kvs| kvs.sort_by_key(|kv| kv.create_revision));
         let mut dirs = Vec::new();
         for (name, kvs) in &names {
@@ -68,6 +75,43 @@ impl Client {
             .collect())
     }
 
+    /// Reads the keys of all names that begin with `prefix`.
+    async fn read_directories(&self, prefix: &str) -> Result<(Header, KeysOfNames), EngineError> {
+        let mut names = KeysOfNames::new();
+        let (header, kvs) = self.read_all(names_starting_with(self.prefix(), prefix)).await?;
+        for kv in kvs {
+            let name = name_of(self.prefix(), &kv.key).map(|(name, _)| name);
+            if let Some(name) = name.or_else(|| name_of_bare_key(self.prefix(), &kv.key)) {
+                names.entry(name).or_default().push(kv);
+            }
+        }
+        Ok((header, names))
+    }
+
+    /// With `layout=key`: reads the queue keys and the lock keys of all names that begin with `prefix` and have queue
+    /// keys. Lock keys without a queue are not read, because they cannot be told from other data in the cluster.
+    async fn read_queues(&self, prefix: &str) -> Result<(Header, KeysOfNames), EngineError> {
+        let mut names = KeysOfNames::new();
+        let (header, kvs) = self.read_all(queues_starting_with(self.prefix(), prefix)).await?;
+        for kv in kvs {
+            if let Some(name) = name_of_queue_key(self.prefix(), &kv.key) {
+                names.entry(name).or_default().push(kv);
+            }
+        }
+        let mut entries: Vec<_> = names.iter_mut().collect();
+        for batch in entries.chunks_mut(KEY_BATCH) {
+            let reads = batch.iter().map(|(name, _)| {
+                let dir = self.dir(name);
+                async move { self.read_bare_key(&dir, header.revision).await }
+            });
+            let lock_keys = join_all(reads).await;
+            for ((_, kvs), lock_key) in batch.iter_mut().zip(lock_keys) {
+                kvs.extend(lock_key?);
+            }
+        }
+        Ok((header, names))
+    }
+
     /// How the revisions of this cluster become tokens, and their lineage.
     fn tokens_of(&self, cluster: u64) -> (TokenBlocks, Lineage) {
         (self.token_blocks(), self.lineage(cluster))
@@ -76,10 +120,14 @@ impl Client {
     /// Reads all keys of a directory, and the key of clients without a queue, in the order of their creation.
     async fn read_dir(&self, dir: &Dir) -> Result<(Header, Vec<KeyValue>), EngineError> {
         let (header, mut kvs) = self.read_all(dir.all_keys()).await?;
-        let bare_key = Range { revision: header.revision, ..Range::key(&dir.bare_key()) };
-        kvs.extend(self.read_page(bare_key).await?.kvs);
+        kvs.extend(self.read_bare_key(dir, header.revision).await?);
         kvs.sort_by_key(|kv| kv.create_revision);
         Ok((header, kvs))
+    }
+
+    /// Reads the key of clients without a queue, or the lock key, as of this revision.
+    async fn read_bare_key(&self, dir: &Dir, revision: i64) -> Result<Vec<KeyValue>, EngineError> {
+        Ok(self.read_page(Range { revision, ..Range::key(&dir.bare_key()) }).await?.kvs)
     }
 
     /// Reads all keys of a span, page by page, as of one revision. Returns the header of the replies too.
@@ -162,9 +210,11 @@ impl Client {
         }
     }
 
-    /// Breaks the hold with this token: marks it as broken, or with `force` deletes its key.
+    /// Breaks the hold with this token: marks it as broken, or with `force` deletes its key. With `layout=key` the
+    /// queue key of the holder ends together with the lock key.
     async fn break_hold(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let dir = self.dir(name);
+        check_name(&dir)?;
         let (_, kvs) = self.read_dir(&dir).await?;
         let key_views = key_views(&dir, &kvs);
         let revision = self.token_blocks().number_of(token);
@@ -175,12 +225,17 @@ impl Client {
             return Ok(Broken::Done);
         }
         let key = &key_view.kv.key;
-        let is_unchanged = compare::created(key, key_view.kv.create_revision);
+        let is_unchanged = |kv: &KeyValue| compare::created(&kv.key, kv.create_revision);
+        let queue_key = Some(&dir).filter(|dir| dir.has_lock_key() && key_view.is_ours());
+        let queue_key = queue_key.and_then(|dir| queue_key_of_holder(dir, &kvs, key_view.claim()));
+        let own_kvs: Vec<&KeyValue> = [key_view.kv].into_iter().chain(queue_key).collect();
+        let mut conditions: Vec<Compare> = own_kvs.iter().map(|kv| is_unchanged(kv)).collect();
         // A minimum hold has no holder to notify.
         let (_, reply) = if force || key_view.is_min_hold() {
-            let delete = DeleteRange { key: key.clone(), ..DeleteRange::default() };
-            self.ask(Txn { compare: vec![is_unchanged], success: vec![delete.into()], failure: Vec::new() })
-                .await?
+            let delete =
+                |kv: &&KeyValue| DeleteRange { key: kv.key.clone(), ..DeleteRange::default() }.into();
+            let success = own_kvs.iter().map(delete).collect();
+            self.ask(Txn { compare: conditions, success, failure: Vec::new() }).await?
         } else {
             // The record of the broken hold moves to a new lease. There it stays for the longest time for which the
             // holder may still rely on the hold, and no longer, even if a client keeps the old lease alive.
@@ -191,9 +246,10 @@ impl Client {
                 hold_time,
                 owner: key_view.owner(),
             };
-            let put = Put { key: key.clone(), value: record.text(), lease };
-            let compare = vec![is_unchanged, compare::leased(key, key_view.kv.lease)];
-            self.ask(Txn { compare, success: vec![put.into()], failure: Vec::new() }).await?
+            let put = |kv: &&KeyValue| Put { key: kv.key.clone(), value: record.text(), lease }.into();
+            let success = own_kvs.iter().map(put).collect();
+            conditions.push(compare::leased(key, key_view.kv.lease));
+            self.ask(Txn { compare: conditions, success, failure: Vec::new() }).await?
         };
         if !reply.succeeded {
             return Ok(Broken::NotHeld);

@@ -22,35 +22,68 @@
 //! Node's `etcd3`. They read no other key. While the bare key exists, one of these clients holds the name. We do not
 //! write the bare key.
 //!
+//! With `layout=key` the lock of a name is one key, the lock key: the prefix, and after it the name as it is. The
+//! holder created the lock key. The claims of this layout have their keys, the queue keys, in a directory of ours,
+//! which no other program reads: `leasehold/<prefix>/key/<name>/queue/`.
+//!
 //! The keys of our leases and fences are outside of the prefix, in `leasehold/<prefix>/`, so that no name collides with
 //! them.
 
 use leasehold_core::{EngineError, Fault, Mode, Name};
 use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
 
+use crate::config::{Config, Layout};
+
 /// The characters of a name that are escaped in its directory: `/` is the separator, and `%` begins an escape.
 const ESCAPED: &AsciiSet = &AsciiSet::EMPTY.add(b'%').add(b'/').add(0x7f);
+
+/// The beginning of the keys that only leasehold reads and writes.
+const OWN_KEYS: &str = "leasehold/";
 
 /// A range of keys: its first key, and the key after its last one.
 pub(crate) type Span = (Vec<u8>, Vec<u8>);
 
-/// The directory of one name: `<prefix>/<name>/`.
+/// The directory of one name: `<prefix>/<name>/`, or with `layout=key` the directory of its queue keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Dir(String);
+pub(crate) struct Dir {
+    /// The path, with a slash at its end.
+    path: String,
+    /// With `layout=key`: the key that is the lock.
+    lock_key: Option<String>,
+}
 
 impl Dir {
     pub(crate) fn of(prefix: &str, name: &Name) -> Self {
-        Self(format!("{prefix}/{}/", escape(name.as_str())))
+        Self { path: format!("{prefix}/{}/", escape(name.as_str())), lock_key: None }
     }
 
-    /// The path that an official client is given for this name.
-    pub(crate) fn path(&self) -> String {
-        self.0[..self.0.len() - 1].to_owned()
+    /// The directory of the queue keys of a name, with `layout=key`.
+    pub(crate) fn of_queue(prefix: &str, name: &Name) -> Self {
+        Self {
+            path: format!("{}{}{QUEUE}", queues(prefix), escape(name.as_str())),
+            lock_key: Some(format!("{prefix}{name}")),
+        }
     }
 
-    /// The key of clients without a queue.
+    /// What another program is given for this name: the path of the directory, or the lock key.
+    pub(crate) fn key_of_others(&self) -> String {
+        let path = || self.path[..self.path.len() - 1].to_owned();
+        self.lock_key.clone().unwrap_or_else(path)
+    }
+
+    /// The key of clients without a queue; with `layout=key` the lock key.
     pub(crate) fn bare_key(&self) -> Vec<u8> {
-        self.path().into_bytes()
+        self.key_of_others().into_bytes()
+    }
+
+    /// Whether one key is the lock, as with `layout=key`.
+    pub(crate) const fn has_lock_key(&self) -> bool {
+        self.lock_key.is_some()
+    }
+
+    /// With `layout=key`: the key that is the lock.
+    pub(crate) fn lock_key(&self) -> Option<Vec<u8>> {
+        self.lock_key.as_ref().map(|key| key.clone().into_bytes())
     }
 
     /// The key of a claim on this lease with this number.
@@ -58,10 +91,10 @@ impl Dir {
         let lease_and_number =
             if number == 0 { format!("{lease:x}") } else { format!("{lease:x}.{number:x}") };
         let key = match mode {
-            Mode::Exclusive => format!("{}{lease_and_number}", self.0),
-            Mode::Shared => format!("{}~s{lease_and_number}", self.0),
+            Mode::Exclusive => format!("{}{lease_and_number}", self.path),
+            Mode::Shared => format!("{}~s{lease_and_number}", self.path),
             Mode::Permits { count, limit } => {
-                format!("{}~p{limit:08x}.{count:08x}.{lease_and_number}", self.0)
+                format!("{}~p{limit:08x}.{count:08x}.{lease_and_number}", self.path)
             }
         };
         key.into_bytes()
@@ -70,14 +103,14 @@ impl Dir {
     /// All keys of the directory.
     pub(crate) fn all_keys(&self) -> Span {
         // The byte after `/`.
-        self.span("", &self.path(), "0")
+        self.span("", &self.path[..self.path.len() - 1], "0")
     }
 
     /// The keys that block a claim if they are older than its own key: for a shared claim all keys except those of
     /// shared claims, for other claims all keys.
     pub(crate) fn blockers(&self, mode: Mode) -> Span {
         match mode {
-            Mode::Shared => self.span("", &self.0, "~s"),
+            Mode::Shared => self.span("", &self.path, "~s"),
             _ => self.all_keys(),
         }
     }
@@ -85,23 +118,25 @@ impl Dir {
     /// The ranges of keys of another kind of lock, or of another limit.
     pub(crate) fn other_kinds(&self, mode: Mode) -> Vec<Span> {
         match mode.limit() {
-            None => vec![self.span("~p", &self.0, "~q")],
+            // The queue keys are all of one kind.
+            _ if self.lock_key.is_some() => Vec::new(),
+            None => vec![self.span("~p", &self.path, "~q")],
             Some(limit) => vec![
-                self.span("", &self.0, &format!("~p{limit:08x}.")),
+                self.span("", &self.path, &format!("~p{limit:08x}.")),
                 // The character after the full stop.
-                self.span(&format!("~p{limit:08x}/"), &self.path(), "0"),
+                self.span(&format!("~p{limit:08x}/"), &self.path[..self.path.len() - 1], "0"),
             ],
         }
     }
 
     /// The span from the key `<directory><from>` up to, but not including, the key `<base><to>`.
     fn span(&self, from: &str, base: &str, to: &str) -> Span {
-        (format!("{}{from}", self.0).into_bytes(), format!("{base}{to}").into_bytes())
+        (format!("{}{from}", self.path).into_bytes(), format!("{base}{to}").into_bytes())
     }
 
     /// The part of a key after the directory; `None` for a key elsewhere.
     pub(crate) fn part_below<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
-        std::str::from_utf8(key).ok()?.strip_prefix(&self.0)
+        std::str::from_utf8(key).ok()?.strip_prefix(&self.path)
     }
 
     /// The mode of the claim with this key. A foreign key is an exclusive claim.
@@ -144,9 +179,27 @@ pub(crate) fn name_of_bare_key(prefix: &str, key: &[u8]) -> Option<Name> {
         .map(|(name, _)| name)
 }
 
+/// With `layout=key`: the name of a queue key; `None` for other keys.
+pub(crate) fn name_of_queue_key(prefix: &str, key: &[u8]) -> Option<Name> {
+    let path = std::str::from_utf8(key).ok()?.strip_prefix(&queues(prefix))?;
+    let (escaped, _) = path.split_once(QUEUE)?;
+    let name = Name::new(&percent_decode_str(escaped).decode_utf8().ok()?).ok()?;
+    (escape(name.as_str()) == escaped).then_some(name)
+}
+
 /// The range of the directories of all names that begin with `start`.
 pub(crate) fn names_starting_with(prefix: &str, start: &str) -> Span {
-    let from = format!("{prefix}/{}", escape(start)).into_bytes();
+    starting_with(&format!("{prefix}/"), start)
+}
+
+/// With `layout=key`: the range of the queue keys of all names that begin with `start`.
+pub(crate) fn queues_starting_with(prefix: &str, start: &str) -> Span {
+    starting_with(&queues(prefix), start)
+}
+
+/// The range of the keys that begin with `base` and the escaped `start`.
+fn starting_with(base: &str, start: &str) -> Span {
+    let from = format!("{base}{}", escape(start)).into_bytes();
     let mut to = from.clone();
     // UTF-8 has no byte 0xff, so one can be added to the last byte.
     if let Some(last) = to.last_mut() {
@@ -155,15 +208,33 @@ pub(crate) fn names_starting_with(prefix: &str, start: &str) -> Span {
     (from, to)
 }
 
+/// The last part of the directory of queue keys. Because of this part, no queue key is an epoch key or the key of a
+/// fence, whatever the prefixes of two programs are: the part before the last of such a key is another word.
+const QUEUE: &str = "/queue/";
+
+/// The beginning of all queue keys.
+fn queues(prefix: &str) -> String {
+    format!("{OWN_KEYS}{prefix}/key/")
+}
+
+/// The key that a client reads to find out whether it has access to the locks. No client writes this key.
+pub(crate) fn probe_key(config: &Config) -> Vec<u8> {
+    let prefix = config.key_prefix();
+    match config.layout {
+        Layout::Directory => format!("{prefix}/").into_bytes(),
+        Layout::Key => queues(prefix).into_bytes(),
+    }
+}
+
 /// The epoch key of one of our leases. A write to the epoch key also notifies the lease's holders that a hold was
 /// broken.
 pub(crate) fn epoch_key(prefix: &str, lease: i64) -> Vec<u8> {
-    format!("leasehold/{prefix}/lease/{lease:x}").into_bytes()
+    format!("{OWN_KEYS}{prefix}/lease/{lease:x}").into_bytes()
 }
 
 /// The key of the fence around a resource.
 pub(crate) fn fence_key(prefix: &str, resource: &str) -> Vec<u8> {
-    format!("leasehold/{prefix}/fence/{}", escape(resource)).into_bytes()
+    format!("{OWN_KEYS}{prefix}/fence/{}", escape(resource)).into_bytes()
 }
 
 /// Escapes the characters of a name that a directory cannot contain.
@@ -181,9 +252,25 @@ fn escape(text: &str) -> String {
     escaped
 }
 
+/// An error for a name whose lock key would be one of our own keys.
+pub(crate) fn check_name(dir: &Dir) -> Result<(), EngineError> {
+    match &dir.lock_key {
+        Some(lock_key) if lock_key.starts_with(OWN_KEYS) => Err(EngineError::new(
+            Fault::Misconfigured,
+            "keys that begin with leasehold/ are not locks: leasehold keeps its queues there; choose another name or prefix",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// An error for a mode that can never be granted.
-pub(crate) fn check_mode(mode: Mode) -> Result<(), EngineError> {
+pub(crate) fn check_mode(mode: Mode, layout: Layout) -> Result<(), EngineError> {
     match mode {
+        Mode::Shared | Mode::Permits { .. } if layout == Layout::Key => Err(EngineError::new(
+            Fault::Misconfigured,
+            "with layout=key a lock is one key, which has one holder: only exclusive locks are possible; for other \
+             locks use the default layout",
+        )),
         Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
             Err(EngineError::new(Fault::Internal, format!("{mode} cannot be granted")))
         }
@@ -216,7 +303,7 @@ mod tests {
     #[test]
     fn a_key_contains_its_name_and_its_mode() {
         let dir = dir("a/b%");
-        assert_eq!(dir.path(), "/locks/a%2Fb%25");
+        assert_eq!(dir.key_of_others(), "/locks/a%2Fb%25");
         for mode in MODES {
             for number in [0, 1, 17] {
                 let key = dir.key(mode, LEASE, number);
@@ -240,6 +327,31 @@ mod tests {
         for other in ["/locks", "/locks/", "/locks/a/b", "/locks/a%2fb", "/other/a"] {
             assert_eq!(name_of_bare_key("/locks", other.as_bytes()), None, "{other}");
         }
+    }
+
+    #[test]
+    fn with_lock_keys_the_name_is_the_key_and_the_queue_is_elsewhere() {
+        for (prefix, name) in [("", "/desk_lock"), ("/", "desk_lock"), ("/lock/", "a/b%"), ("", "a/queue/b")]
+        {
+            let name = Name::new(name).unwrap();
+            let dir = Dir::of_queue(prefix, &name);
+            assert_eq!(dir.lock_key().unwrap(), format!("{prefix}{name}").into_bytes());
+            assert_eq!(dir.bare_key(), dir.lock_key().unwrap());
+            check_name(&dir).unwrap();
+            let key = dir.key(Mode::Exclusive, LEASE, 1);
+            assert_eq!(name_of_queue_key(prefix, &key).unwrap(), name);
+            assert!(within(&dir.all_keys(), &key) && !within(&dir.all_keys(), &dir.bare_key()));
+            for (start, is_within) in [("", true), (&name.as_str()[..2], true), ("x", false)] {
+                assert_eq!(within(&queues_starting_with(prefix, start), &key), is_within, "{start}");
+            }
+            assert_eq!(name_of_queue_key(prefix, &dir.bare_key()), None);
+        }
+        // Prefixes and names of which one looks like a part of the other.
+        let lease_key = Dir::of_queue("", &Name::new("lease").unwrap()).key(Mode::Exclusive, LEASE, 0);
+        assert_ne!(lease_key, epoch_key("/key", LEASE));
+        let error = check_name(&Dir::of_queue("lease", &Name::new("hold/x").unwrap())).unwrap_err();
+        assert_eq!(error.fault, Fault::Misconfigured);
+        check_name(&Dir::of("leasehold", &Name::new("x").unwrap())).unwrap();
     }
 
     #[test]
@@ -268,7 +380,7 @@ mod tests {
     fn names_stay_readable() {
         for (name, escaped) in [("läuft ✓", "läuft ✓"), ("..", ".."), ("a/b", "a%2Fb"), ("%2F", "%252F")]
         {
-            assert_eq!(dir(name).path(), format!("/locks/{escaped}"));
+            assert_eq!(dir(name).key_of_others(), format!("/locks/{escaped}"));
         }
         let all_names = names_starting_with("/locks", "");
         assert!(

@@ -21,6 +21,8 @@ mod guarantee;
 mod health;
 mod inspect;
 mod keys;
+mod lock_key;
+mod lock_key_end;
 mod maintenance;
 mod min_hold;
 mod min_hold_expiry;
@@ -40,7 +42,7 @@ mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use config::{Config, DEFAULT_PREFIX};
+pub use config::{Config, DEFAULT_PREFIX, Layout};
 pub use engine::EtcdEngine;
 pub use fence::{Fence, Guarded, HeldBy};
 #[cfg(feature = "tls")]

@@ -59,8 +59,10 @@ impl Maintain for Client {
         if let Some(conn) = self.link.live() {
             next_round = conn.watches.cancel_idle(now).map_or(next_round, |at| next_round.min(at));
             for id in holds_to_watch {
-                let entry =
-                    self.claims().get(id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
+                let entry = self
+                    .claims()
+                    .get(id)
+                    .map(|entry| (entry.data.hold_key().to_vec(), entry.state.own().copied()));
                 let Some((key, Some(revision))) = entry else { continue };
                 let start = WatchStart::Now { read_revision: revision };
                 self.watch_target(&conn, WatchTarget::Own(id), (key, Vec::new()), start);

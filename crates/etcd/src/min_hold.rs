@@ -12,16 +12,18 @@ use leasehold_core::{ClaimId, EngineError};
 use crate::{
     client::Client,
     lock_mutex,
+    record::claim_record_bounds,
     session::whole_seconds,
-    wire::{KeyValue, Put, Revoke},
+    wire::{DeleteRange, KeyValue, Put, Revoke, compare},
 };
 
 impl Client {
-    /// Turns the hold of this key into a minimum hold of this duration. Raises the epoch of the lease `raise_epoch_of`
-    /// in the same step. Returns `None` if the claim does not hold; then the key stays as it is.
+    /// Turns the hold of this key into a minimum hold of this duration, and deletes the queue key of the claim, if
+    /// there is one. Raises the epoch of the lease `raise_epoch_of` in the same step. Returns `None` if the claim does
+    /// not hold; then its keys stay as they are.
     pub(crate) async fn release_with_min_hold(
         &self,
-        key: &[u8],
+        (key, queue_key): (&[u8], Option<&[u8]>),
         (id, token): (ClaimId, u64),
         min_hold: Duration,
         raise_epoch_of: Option<i64>,
@@ -29,6 +31,12 @@ impl Client {
         let Some(revision) = self.token_blocks().number_of(token) else { return Ok(None) };
         let (lease, _) = self.create_lease(whole_seconds(min_hold).max(1)).await?;
         let mut txn = Self::min_hold_txn(key, (id, revision), min_hold, lease);
+        if let Some(queue_key) = queue_key {
+            // Another program may have written the lock key meanwhile.
+            let (from, to) = claim_record_bounds(id);
+            txn.compare.extend([compare::value_after(key, &from), compare::value_before(key, &to)]);
+            txn.success.push(DeleteRange { key: queue_key.to_vec(), ..DeleteRange::default() }.into());
+        }
         if let Some(epoch_lease) = raise_epoch_of {
             let put_epoch = Put {
                 key: crate::keys::epoch_key(self.prefix(), epoch_lease),

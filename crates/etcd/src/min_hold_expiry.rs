@@ -95,7 +95,8 @@ impl Client {
         }
     }
 
-    /// Reads the minimum holds ahead of a claim if one of these keys, read without their values, may be a new one.
+    /// Reads the minimum holds ahead of a claim if one of these keys, read without their values, may be a new one. With
+    /// `layout=key` only the lock key can be one.
     pub(crate) fn read_new_min_holds(&self, ahead: &RangeResponse, dir: &Dir, (mode, revision): (Mode, i64)) {
         let may_be_new = |kv: &KeyValue| is_rewritten(kv) && !lock_mutex(&self.min_hold_keys).knows(kv);
         if ahead.kvs.iter().any(may_be_new) {
@@ -106,8 +107,12 @@ impl Client {
     /// Reads the oldest keys ahead of a claim, whose own key was created at `revision`, and notes the minimum holds.
     /// Minimum holds that this read does not find end with their leases.
     pub(crate) fn read_min_holds(&self, dir: &Dir, mode: Mode, revision: i64) {
-        let first_keys =
-            Range::between(&dir.blockers(mode)).before(revision).by_age(Order::Ascend).limit(MAX_READ);
+        let first_keys = match dir.lock_key() {
+            Some(lock_key) => Range::key(&lock_key),
+            None => {
+                Range::between(&dir.blockers(mode)).before(revision).by_age(Order::Ascend).limit(MAX_READ)
+            }
+        };
         let client = self.weak();
         runtime::spawn(async move {
             let Some(client) = client.upgrade() else { return };

@@ -5,10 +5,11 @@ use leasehold_core::{ClaimId, Instant, Loss, Notification};
 use crate::{
     claims::{Blocker, Entry, State},
     client::Client,
+    config::Layout,
     engine::REQUEST_TIMEOUT,
     lock_mutex,
     push_handler::PushHandler,
-    recheck::is_ended_record,
+    recheck::is_claim_record,
     runtime,
     watches::WatchTarget,
     wire::{Event, KeyValue, Range, Txn},
@@ -129,7 +130,12 @@ impl Client {
                 }
             }
         };
-        let Some((name, grant)) = granted else { return self.push_recheck(id) };
+        let Some((name, grant)) = granted else {
+            return match self.layout() {
+                Layout::Directory => self.push_recheck(id),
+                Layout::Key => self.take_in_background(id),
+            };
+        };
         self.wake_maintenance.notify_one();
         conn.watches.unwatch(WatchTarget::Blocker(id), now);
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
@@ -139,6 +145,10 @@ impl Client {
     /// ahead, which the claim does not watch, are possibly minimum holds as well.
     fn blocker_written(&self, id: ClaimId, kv: &KeyValue) {
         self.note_min_hold(kv);
+        if self.layout() == Layout::Key {
+            // Only the lock key is a minimum hold.
+            return;
+        }
         let if_waiting = |entry: &Entry| match entry.state {
             State::Waiting { own: revision, blocker: Blocker::Key { sole: false, .. } } => {
                 Some((entry.name.clone(), entry.mode, revision))
@@ -155,7 +165,13 @@ impl Client {
         let held = {
             let mut claims = self.claims();
             let Some(entry) = claims.get(id) else { return };
-            matches!(entry.state, State::Held { .. }).then(|| entry.name.clone())
+            let is_hold_key = event.kv.as_ref().is_some_and(|kv| kv.key == entry.data.hold_key());
+            let is_held = matches!(entry.state, State::Held { .. });
+            if is_held && !is_hold_key {
+                // The queue key: the claim holds by the lock key.
+                return;
+            }
+            is_held.then(|| entry.name.clone())
         };
         match held {
             Some(name) if event.is_deletion() => {
@@ -168,7 +184,8 @@ impl Client {
     }
 
     /// Checks whether a waiting claim's own key and the key that it waits for still exist. Keys are reused: if the
-    /// other key was created after the claim's own key, it belongs to another claim, which is not ahead.
+    /// other key was created after the claim's own key, it belongs to another claim, which is not ahead. The lock key
+    /// is ahead of every claim.
     async fn check_blocker(&self, id: ClaimId) {
         let if_waiting = |entry: &Entry| match &entry.state {
             State::Waiting { own: revision, blocker: Blocker::Key { key, .. } } => {
@@ -181,7 +198,9 @@ impl Client {
         else {
             return;
         };
-        let reads = [&own_key, &key].map(|key| Range::key(key).keys_only().into()).into();
+        let is_lock_key = dir.lock_key().is_some_and(|lock_key| lock_key == key);
+        let read_blocker = if is_lock_key { Range::key(&key) } else { Range::key(&key).keys_only() };
+        let reads = vec![Range::key(&own_key).keys_only().into(), read_blocker.into()];
         let Ok((_, mut reply)) = self.ask(Txn { success: reads, ..Txn::default() }).await else {
             return self.push_recheck(id);
         };
@@ -190,6 +209,9 @@ impl Client {
         };
         if own.kvs.iter().all(|kv| kv.create_revision != revision) {
             self.push_recheck(id);
+        } else if is_lock_key && !blocker.kvs.is_empty() {
+            // The lock key is often newer than the queue keys of the claims that wait for its end.
+            blocker.kvs.iter().for_each(|kv| self.note_min_hold(kv));
         } else if blocker.kvs.iter().any(|kv| kv.create_revision < revision) {
             self.read_new_min_holds(&blocker, &dir, (mode, revision));
         } else {
@@ -200,7 +222,9 @@ impl Client {
     /// Checks whether the key of a hold still exists. If the read fails, the next renewal finds out.
     async fn check_hold(&self, id: ClaimId) {
         let if_held = |entry: &Entry| match entry.state {
-            State::Held { own: revision, .. } => Some((entry.name.clone(), entry.data.key.clone(), revision)),
+            State::Held { own: revision, .. } => {
+                Some((entry.name.clone(), entry.data.hold_key().to_vec(), revision))
+            }
             _ => None,
         };
         let Some((name, key, revision)) = self.claims().get(id).and_then(|entry| if_held(entry)) else {
@@ -209,14 +233,14 @@ impl Client {
         let Ok((_, reply)) = self.ask(Range::key(&key)).await else { return };
         match reply.kvs.iter().find(|kv| kv.create_revision == revision) {
             None => self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone }),
-            // Broken, or turned into a minimum hold: the next renewal of the hold finds out which.
-            Some(kv) if is_ended_record(&kv.value) => self.mailbox.push(Notification::AskAll),
+            // Broken, turned into a minimum hold, or written by another program: the next renewal finds out which.
+            Some(kv) if !is_claim_record(&kv.value, id) => self.mailbox.push(Notification::AskAll),
             Some(_) => {}
         }
     }
 
     /// Lets the keeper ask for the position of the claim again.
-    fn push_recheck(&self, id: ClaimId) {
+    pub(crate) fn push_recheck(&self, id: ClaimId) {
         let name = {
             let mut claims = self.claims();
             let Some(entry) = claims.get(id) else { return };

@@ -23,6 +23,8 @@ pub(crate) struct QueuePosition {
     pub(crate) blocker: Option<Blocker>,
     /// The number of waiters ahead, as far as known.
     pub(crate) ahead: Option<u32>,
+    /// Why the name may stay taken for ever.
+    pub(crate) obstacle: Option<&'static str>,
 }
 
 impl QueuePosition {
@@ -40,7 +42,7 @@ impl QueuePosition {
                     .collect();
                 let max_permits = limit - wanted;
                 if fits(&ahead, max_permits) {
-                    return Self { blocker: None, ahead: None };
+                    return Self::default();
                 }
                 let mut permits_so_far = 0_u64;
                 let is_holder = |(_, count): &&(Vec<u8>, u32)| {
@@ -49,17 +51,18 @@ impl QueuePosition {
                 };
                 let holders = ahead.iter().take_while(is_holder).count();
                 let waiters = u32::try_from(ahead.len() - holders).ok();
-                Self { blocker: Some(Blocker::Permits { ahead, max_permits }), ahead: waiters }
+                let blocker = Some(Blocker::Permits { ahead, max_permits });
+                Self { blocker, ahead: waiters, obstacle: None }
             }
             _ => {
                 let keys: Vec<&[u8]> = others.map(|kv| &*kv.key).collect();
-                let Some(newest) = keys.first() else { return Self { blocker: None, ahead: None } };
+                let Some(newest) = keys.first() else { return Self::default() };
                 // The server's count ignores the age of keys, so it is right only for the newest key.
                 let own_counted = i64::from(mode == Mode::Exclusive);
                 let ahead =
                     own.and_then(|_| u32::try_from(blockers.count.saturating_sub(own_counted + 1)).ok());
                 let sole = keys.len() == 1 && !blockers.more;
-                Self { blocker: Some(Blocker::Key { key: newest.to_vec(), sole }), ahead }
+                Self { blocker: Some(Blocker::Key { key: newest.to_vec(), sole }), ahead, obstacle: None }
             }
         }
     }
@@ -75,8 +78,31 @@ impl QueuePosition {
             Some(Blocker::Key { key, .. }) => Blocker::Key { key, sole: false },
             Some(Blocker::Permits { .. } | Blocker::Unknown) => Blocker::Unknown,
         };
-        Self { blocker: Some(blocker), ahead: self.ahead }
+        Self { blocker: Some(blocker), ..self }
     }
+
+    /// With `layout=key`: this position, changed by the lock key, if that exists. The claim never holds by the end of
+    /// what it waits for alone, because it then still has to create the lock key. The number of waiters ahead is not
+    /// known, because the queue can include the holder.
+    pub(crate) fn with_lock_key(self, lock_key: Option<&KeyValue>) -> Self {
+        let key_ahead = match self.blocker {
+            Some(Blocker::Key { key, .. }) => Some(key),
+            _ => lock_key.map(|kv| kv.key.clone()),
+        };
+        Self {
+            blocker: key_ahead.map(|key| Blocker::Key { key, sole: false }),
+            ahead: None,
+            obstacle: lock_key.and_then(obstacle_of),
+        }
+    }
+}
+
+/// The obstacle of a lock key that no lease ends.
+pub(crate) fn obstacle_of(lock_key: &KeyValue) -> Option<&'static str> {
+    (lock_key.lease == 0).then_some(
+        "its key has no lease, so the key stays until somebody deletes it: find out who created it, then end it by \
+         leasehold break --force",
+    )
 }
 
 /// The read of the keys ahead of a claim: the newest of them, and whether there are more; for permits all.
@@ -111,7 +137,8 @@ impl Client {
         conn: &Conn,
         reply: ClaimReply,
     ) -> Result<Answer, EngineError> {
-        let ClaimReply { revision, read_revision, ttl, position: QueuePosition { blocker, ahead } } = reply;
+        let ClaimReply { revision, read_revision, ttl, position } = reply;
+        let QueuePosition { blocker, ahead, obstacle } = position;
         let now = self.now();
         let mut claims = self.claims();
         if let Some(answer) = claims.answer_without_request(claim.id) {
@@ -125,7 +152,7 @@ impl Client {
             drop(claims);
             self.watch(claim, dir, conn, read_revision, (key, &blocker));
             let ask_in = conn.watches.are_refused().then_some(REFUSED_POLL);
-            return Ok(Answer::Waiting(Hint { ask_in, ahead, ..Hint::default() }));
+            return Ok(Answer::Waiting(Hint { ask_in, ahead, obstacle }));
         }
         let grant = self.held(conn, revision, entry.tokens, ttl)?;
         claims.hold(claim.id, revision, true, (now, now.after(ttl)));
@@ -202,6 +229,17 @@ mod tests {
         assert_eq!(with_foreign(&["own"]), not_sole("/locks/a"));
         assert_eq!(with_foreign(&["own", "x"]), not_sole("/locks/a/x"), "not sole: it asks afterwards");
         assert!(read(Mode::Exclusive, &["own"]).with_foreign(None).blocker.is_none());
+        let lock_key = |lease| KeyValue { key: b"/a".to_vec(), lease, ..KeyValue::default() };
+        let with_lock_key = |keys: &[&str], kv: Option<&KeyValue>| {
+            let position = read(Mode::Exclusive, keys).with_lock_key(kv);
+            (position.blocker, position.obstacle.is_some())
+        };
+        assert_eq!(with_lock_key(&["own"], None), (None, false));
+        assert_eq!(with_lock_key(&["own"], Some(&lock_key(7))), (not_sole("/a"), false));
+        assert_eq!(with_lock_key(&["own"], Some(&lock_key(0))), (not_sole("/a"), true));
+        let behind = (not_sole("/locks/a/x"), true);
+        assert_eq!(with_lock_key(&["own", "x"], Some(&lock_key(0))), behind, "waiters behind are told too");
+        assert_eq!(with_lock_key(&["own", "x"], None).0, not_sole("/locks/a/x"), "the lock key is no grant");
         let two_of_three = Mode::Permits { count: 2, limit: 3 };
         let id = "ab".repeat(16);
         let permit = |count: u32| format!("~p00000003.{count:08x}.{id}");

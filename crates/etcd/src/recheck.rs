@@ -4,7 +4,7 @@
 //! proves that the claim's own key still exists after the read; for that time a hold relies on the deadline of the
 //! lease.
 
-use leasehold_core::{Answer, Claim, EngineError, Hint, Mode, UNWATCHED_POLL};
+use leasehold_core::{Answer, Claim, ClaimId, EngineError, Hint, Mode, UNWATCHED_POLL};
 
 use crate::{
     claims::{Blocker, State},
@@ -30,13 +30,16 @@ impl Client {
             .get(claim.id)
             .map(|entry| (entry.data.lease_slot.session().clone(), entry.data.key.clone()));
         let Some((session, key)) = registered else { return Ok(Answer::Gone) };
+        let dir = self.dir(&claim.name);
         if let Err(error) = self.wait_until_confirmed(&session).await {
             return if session.has_ended() { Ok(self.mark_gone(claim)) } else { Err(error) };
         }
         let Some(ttl) = session.remaining(self.now()).map(|remaining| remaining.min(claim.ttl)) else {
             return Ok(Answer::Waiting(Hint::ask_in(UNWATCHED_POLL)));
         };
-        let dir = self.dir(&claim.name);
+        if let Some(lock_key) = dir.lock_key() {
+            return self.recheck_with_lock_key(claim, &dir, &lock_key, ttl).await;
+        }
         let mut ahead = blockers_range(&dir, claim.mode).before(revision);
         // If the watch reports every change ahead of the claim, the client already knows all keys ahead. It then reads
         // only the oldest `limit` keys, which is enough, because each of these keys takes at least one permit.
@@ -81,13 +84,18 @@ impl Client {
     }
 
     /// Marks the claim as ended. Its release later deletes its key, and prevents that a late request creates a key.
-    fn mark_gone(&self, claim: &Claim) -> Answer {
+    pub(crate) fn mark_gone(&self, claim: &Claim) -> Answer {
         self.unwatch(claim.id);
         if let Some(entry) = self.claims().get(claim.id) {
             entry.state = State::Gone;
         }
         Answer::Gone
     }
+}
+
+/// Whether this is the record of this claim, and the claim has not ended.
+pub(crate) fn is_claim_record(value: &[u8], id: ClaimId) -> bool {
+    Record::read(value).is_some_and(|record| record.id == id && record.state == RecordState::Claim)
 }
 
 /// Whether this is the record of a broken hold or of a minimum hold, not of a claim.

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use leasehold_core::{ClaimId, EngineError, Fault, Release, Released};
 
 use crate::{
-    claims::Entry,
+    claims::{Entry, QueueAndLockKey, State},
     client::{Client, Failed},
     engine::REQUEST_LIFE,
     error::{classify, is_database_full, is_lease_gone, unreadable},
@@ -38,13 +38,19 @@ impl Client {
             self.in_flight.release(release.id, self.next_request_number(), now, now.after(REQUEST_LIFE));
         let registered = self.claims().get(release.id).map(|entry| {
             let session = Arc::clone(entry.data.lease_slot.session());
-            (entry.data.key.clone(), entry.state.own().copied(), session)
+            let held = if let State::Held { own, .. } = entry.state { Some(own) } else { None };
+            let own_keys = OwnKeys {
+                key: entry.data.key.clone(),
+                revision: entry.state.own().copied(),
+                with_lock_key: entry.data.queue_and_lock_key().map(|keys| (keys, held)),
+            };
+            (own_keys, session)
         });
         // A claim that is not in the table never sent a request.
-        let Some((key, revision, session)) = registered else { return Released::NotThere };
+        let Some((own_keys, session)) = registered else { return Released::NotThere };
         self.unwatch(release.id);
         let raise_epoch_of = Some(session.id).filter(|_| may_arrive_late && !session.has_ended());
-        match self.end_claim(release, &key, revision, raise_epoch_of).await {
+        match self.end_claim(release, &own_keys, raise_epoch_of).await {
             Ok(old_kv) => {
                 self.claims().remove(release.id);
                 self.in_flight.settle(release.id);
@@ -78,13 +84,17 @@ impl Client {
     async fn end_claim(
         &self,
         release: &Release,
-        key: &[u8],
-        revision: Option<i64>,
+        OwnKeys { key, revision, with_lock_key }: &OwnKeys,
         raise_epoch_of: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
+        if let Some((keys, held)) = with_lock_key {
+            return self.end_claim_with_lock_key(release, keys, *held, raise_epoch_of).await;
+        }
+        let revision = *revision;
         if let (Some(min_hold), Some(token)) = (release.min_hold, release.token)
-            && let Some(held) =
-                self.release_with_min_hold(key, (release.id, token.number), min_hold, raise_epoch_of).await?
+            && let Some(held) = self
+                .release_with_min_hold((key, None), (release.id, token.number), min_hold, raise_epoch_of)
+                .await?
         {
             return Ok(Some(held));
         }
@@ -190,9 +200,10 @@ impl Client {
     /// Ends a claim that gave no sign of life in time. On an error the caller must repeat the call.
     pub(crate) async fn end_overdue_claim(&self, id: ClaimId) -> Result<(), EngineError> {
         let registered = self.claims().get(id).map(|entry| {
-            (entry.data.key.clone(), entry.state.own().copied(), Arc::clone(entry.data.lease_slot.session()))
+            let key = (entry.data.key.clone(), entry.state.own().copied());
+            (key, entry.data.queue_and_lock_key(), Arc::clone(entry.data.lease_slot.session()))
         });
-        let Some((key, revision, session)) = registered else { return Ok(()) };
+        let Some(((key, revision), with_lock_key, session)) = registered else { return Ok(()) };
         let now = self.now();
         // A late request of the claim must not create its key after this call.
         let may_arrive_late = match revision {
@@ -201,7 +212,11 @@ impl Client {
         };
         // The keys of a lease end with it.
         if !session.has_ended() {
-            self.delete(id, &key, revision, Some(session.id).filter(|_| may_arrive_late)).await?;
+            let raise_epoch_of = Some(session.id).filter(|_| may_arrive_late);
+            match with_lock_key {
+                Some(keys) => drop(self.delete_queue_and_lock_key(id, &keys, raise_epoch_of).await?),
+                None => drop(self.delete(id, &key, revision, raise_epoch_of).await?),
+            }
         }
         self.unwatch(id);
         let now = self.now();
@@ -225,6 +240,15 @@ impl Client {
             failure: Vec::new(),
         }
     }
+}
+
+/// The keys that a claim may have on the server.
+struct OwnKeys {
+    key: Vec<u8>,
+    /// The revision at which the key by which the claim waits or holds was created, if that is known.
+    revision: Option<i64>,
+    /// With `layout=key`: both keys, and the revision at which the claim created the lock key, if it holds.
+    with_lock_key: Option<(QueueAndLockKey, Option<i64>)>,
 }
 
 /// The result of a deletion.

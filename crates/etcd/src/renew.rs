@@ -10,6 +10,7 @@ use leasehold_core::{EngineError, Fault, Hold, Instant, Loss, Renewed};
 use crate::{
     claims::State,
     client::Client,
+    config::Layout,
     error::unreadable,
     record::{Record, RecordState},
     session::Session,
@@ -62,7 +63,7 @@ impl Client {
             return None;
         }
         let until = now.after(session.remaining(now).unwrap_or_default().min(hold.ttl));
-        let key = entry.data.key.clone();
+        let key = entry.data.hold_key().to_vec();
         claims.hold(hold.id, revision, true, (now, until));
         Some(HeldKey { session, key })
     }
@@ -113,7 +114,12 @@ impl Client {
         if self.token_blocks().first(revision) != Some(hold.token.number) {
             return Renewed::Lost(Loss::Gone);
         }
-        if Record::read(&key_read.kv.value).is_some_and(|record| record.state == RecordState::Broken) {
+        let record = Record::read(&key_read.kv.value);
+        // Other programs know the lock key, and may write it without a look at who holds.
+        if self.layout() == Layout::Key && record.as_ref().is_none_or(|record| record.id != hold.id) {
+            return Renewed::Lost(Loss::Gone);
+        }
+        if record.is_some_and(|record| record.state == RecordState::Broken) {
             return Renewed::Lost(Loss::Broken);
         }
         let now = self.now();

@@ -32,16 +32,25 @@ pub(crate) struct KeyView<'a> {
 /// Parses the keys of a directory, given in the order of their creation, and finds out which of them hold.
 pub(crate) fn key_views<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
     let (mut exclusive_keys, mut earlier_keys, mut permits_so_far) = (0_u64, 0_u64, 0_u64);
-    let path = dir.path();
+    let path = dir.key_of_others();
+    let bare_key = kvs.iter().find(|kv| kv.key == dir.bare_key());
+    let holding_claim = bare_key.and_then(|kv| record_id(&Record::read(&kv.value)));
     let mut key_views = Vec::new();
     for kv in kvs {
         // A client without a queue holds as long as its key exists, even beside another holder.
         let is_bare = kv.key == dir.bare_key();
         let part_below = if is_bare { Some(path.as_str()) } else { dir.part_below(&kv.key) };
         let Some(part_below) = part_below else { continue };
+        let record = Record::read(&kv.value);
+        if !is_bare && dir.has_lock_key() && holding_claim.is_some() && record_id(&record) == holding_claim {
+            // The queue key of the holder.
+            continue;
+        }
         let mode = dir.mode(&kv.key);
         let holds = match mode {
             _ if is_bare => true,
+            // Only the lock key is a hold.
+            _ if dir.has_lock_key() => false,
             Mode::Exclusive => earlier_keys == 0,
             Mode::Shared => exclusive_keys == 0,
             Mode::Permits { count, limit } => {
@@ -51,10 +60,24 @@ pub(crate) fn key_views<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> 
         };
         earlier_keys += 1;
         exclusive_keys += u64::from(mode == Mode::Exclusive);
-        let (part_below, record) = (part_below.to_owned(), Record::read(&kv.value));
-        key_views.push(KeyView { kv, mode, part_below, record, holds });
+        key_views.push(KeyView { kv, mode, part_below: part_below.to_owned(), record, holds });
     }
     key_views
+}
+
+/// The claim of this record; `None` if there is none.
+fn record_id(record: &Option<Record>) -> Option<ClaimId> {
+    record.as_ref().map(|record| record.id).filter(|id| *id != FOREIGN_CLAIM)
+}
+
+/// With `layout=key`: the queue key of the claim that holds by the lock key.
+pub(crate) fn queue_key_of_holder<'a>(
+    dir: &Dir,
+    kvs: &'a [KeyValue],
+    holder: ClaimId,
+) -> Option<&'a KeyValue> {
+    let of_holder = |kv: &&KeyValue| record_id(&Record::read(&kv.value)) == Some(holder);
+    kvs.iter().filter(|kv| dir.part_below(&kv.key).is_some()).find(of_holder)
 }
 
 impl KeyView<'_> {
@@ -121,7 +144,7 @@ pub(crate) fn view(
     lease_times: &LeaseTimes,
     (token_blocks, lineage): (TokenBlocks, Lineage),
 ) -> View {
-    let mut view = View::free(name, dir.path());
+    let mut view = View::free(name, dir.key_of_others());
     view.lineage = Some(lineage);
     for key_view in key_views {
         if key_view.holds {

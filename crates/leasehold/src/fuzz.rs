@@ -53,6 +53,7 @@ mod tests {
             "redis+unix:///run/redis.sock?db=3",
             "redis+sentinel://u:p@a:1,b:2/mymaster/3?map=a:1=b:2&sentinel_user=w&wait=2",
             "etcd://me:hunter2@[::1]:2379,host:7,b?prefix=locks",
+            "etcd://a?layout=key&prefix=",
             "zookeeper://me:hunter2@a:2181,b/apps/x?layout=rw&prefix=%2Flocks",
             "postgres://me:hunter2@host:5432,g/db?listen_url=postgres://h/d&sslmode=require",
             "postgres:///db?host=h&user=me&options=-c%20x=y&target_session_attrs=any&connect_timeout=3",

@@ -154,13 +154,24 @@ fn open_file(_: &Url) -> Result<Opened, Error> {
 
 #[cfg(feature = "etcd")]
 fn open_etcd(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
-    use leasehold_etcd::{Config, EtcdEngine};
+    use leasehold_etcd::{Config, EtcdEngine, Layout};
     let mut config = Config::from_url(&url.scheme, &url.rest)?;
     if let Some(timeout) = connect.connect_timeout {
         config = config.connect_timeout(timeout);
     }
     if let Some(password) = password(url, connect)? {
         config = config.password(password)?;
+    }
+    match url.take("layout").as_deref() {
+        None | Some("directory") => {}
+        // Before the prefix, which may be empty with this layout only.
+        Some("key") => config = config.layout(Layout::Key)?,
+        // The error does not show the value: it may be the end of a password that contains a `?`.
+        Some(_) => {
+            return Err(Error::misconfigured(
+                "the URL option layout is unknown: directory (the default) and key are known",
+            ));
+        }
     }
     if let Some(prefix) = url.take("prefix") {
         config = config.prefix(&prefix)?;

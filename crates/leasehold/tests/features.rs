@@ -9,6 +9,7 @@ fn a_missing_engine_names_its_feature() {
         ("redis://h", "redis", cfg!(feature = "redis")),
         ("redis://h?wake=spring&gap=0s&prefix=registry:", "redis", cfg!(feature = "redis")),
         ("etcd://h", "etcd", cfg!(feature = "etcd")),
+        ("etcd://h?prefix=&layout=key", "etcd", cfg!(feature = "etcd")),
         ("zookeeper://h/chroot?layout=rw&acl=world:anyone:r", "zookeeper", cfg!(feature = "zookeeper")),
         ("postgres://h/d?listen_url=postgres://g/d&hold=lease", "postgres", cfg!(feature = "postgres")),
         ("mysql://h/d", "mysql", cfg!(feature = "mysql")),

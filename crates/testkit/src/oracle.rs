@@ -1,6 +1,7 @@
 //! Sends the same random requests to an engine and to the memory engine, and compares the answers. The requests are
 //! claims, asks, releases, renewals and reads of a lock's state, by several clients. How the previous hold ended is not
-//! compared, because not all engines report it. Times are not compared either; the conformance suite tests expiry.
+//! compared, because not all engines report it. If the engine has no other mode, all claims are exclusive. Times are
+//! not compared either; the conformance suite tests expiry.
 
 use std::sync::{
     Arc,
@@ -8,8 +9,8 @@ use std::sync::{
 };
 
 use leasehold_core::{
-    Answer, Claim, ClaimId, Clock, Engine, Fault, Hold, How, Instant, Lineage, Mode, Name, Previous, Release,
-    Released, Renewed, Token,
+    Answer, Claim, ClaimId, Clock, Engine, Fault, Hold, How, Instant, Lineage, Mode, Modes, Name, Previous,
+    Release, Released, Renewed, Token,
     memory::{MemoryEngine, MemoryStore},
 };
 use proptest::prelude::*;
@@ -38,8 +39,8 @@ impl Clock for StoppedClock {
 pub enum Granting {
     /// In the step of the release itself. The grant is then visible to all clients.
     AtOnce,
-    /// For permits, when the waiting claim asks. Therefore the comparison lets all waiting claims ask after each
-    /// release, until no more are granted.
+    /// When the waiting claim asks: permits, or all claims. Therefore the comparison lets all waiting claims ask after
+    /// each release, until no more are granted.
     WhenAsked,
 }
 
@@ -188,6 +189,7 @@ pub fn compare_with_memory_engine(granting: Granting, client: impl Fn() -> Arc<d
     let runs = AtomicU32::new(0);
     let runtime = Runtime::new().expect("a runtime needs nothing but a few threads and descriptors");
     let clients: Vec<Arc<dyn Engine>> = (0..CLIENTS).map(|_| client()).collect();
+    let modes = clients[0].profile().modes;
     let config = ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(kinds in prop::collection::vec(kind(), CLAIMS), steps in prop::collection::vec(step(), 1..120))| {
         let run = runs.fetch_add(1, Ordering::Relaxed);
@@ -200,7 +202,7 @@ pub fn compare_with_memory_engine(granting: Granting, client: impl Fn() -> Arc<d
         let claims: Vec<Claim> = kinds.iter().enumerate().map(|(number, &(name, mode, may_queue))| Claim {
             id: ClaimId((u128::from(run + 1) << 64 | number as u128).to_be_bytes()),
             name: names[name].clone(),
-            mode,
+            mode: if modes == Modes::All { mode } else { Mode::Exclusive },
             ttl: HOUR,
             claim_time: HOUR,
             may_queue,

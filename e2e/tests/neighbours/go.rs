@@ -1,4 +1,4 @@
-//! A program with redsync for Go. `go` builds it once for each list of versions, below `target/tmp`.
+//! Programs with modules of Go. `go` builds each of them once for each list of versions, below `target/tmp`.
 
 use std::{
     fs,
@@ -9,17 +9,22 @@ use std::{
 
 use crate::packages::{Neighbour, installed};
 
-/// The modules that it needs.
-const MODULES: [&str; 2] =
-    ["github.com/go-redsync/redsync/v4@v4.18.1", "github.com/redis/go-redis/v9@v9.23.0"];
+/// The path of the program with redsync.
+static MASTERS: LazyLock<PathBuf> = LazyLock::new(|| {
+    build("masters", &["github.com/go-redsync/redsync/v4@v4.18.1", "github.com/redis/go-redis/v9@v9.23.0"])
+});
 
-/// The path of the program.
-static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-go");
+/// The path of the program that locks by hand with etcd's client.
+static BY_HAND: LazyLock<PathBuf> =
+    LazyLock::new(|| build("etcd_by_hand", &["go.etcd.io/etcd/client/v3@v3.6.5"]));
+
+/// Builds a program from the source of this name with these modules, and returns its path.
+fn build(name: &str, modules: &[&str]) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-go").join(name);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
-    let source = fs::read_to_string(folder.join("masters.go")).unwrap();
-    let (list, wanted) = (dir.join("list"), format!("{MODULES:?}\n{source}"));
-    let program = dir.join("masters");
+    let source = fs::read_to_string(folder.join(format!("{name}.go"))).unwrap();
+    let (list, wanted) = (dir.join("list"), format!("{modules:?}\n{source}"));
+    let program = dir.join(name);
     if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
         return program;
     }
@@ -31,20 +36,29 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         installed(go.args(arguments).current_dir(&dir));
     };
     go(&["mod", "init", "neighbours"]);
-    go(&[&["get"], &MODULES[..]].concat());
-    go(&["build", "-o", "masters", "."]);
+    go(&[&["get"], modules].concat());
+    go(&["build", "-o", name, "."]);
     fs::write(list, wanted).unwrap();
     program
-});
-
-/// The command line that starts the program.
-pub(crate) fn command_line(arguments: &[&str]) -> Vec<String> {
-    [&[PROGRAM.to_str().unwrap()], arguments].concat().into_iter().map(str::to_owned).collect()
 }
 
-/// Starts the program: see `masters.go` for its arguments.
+/// The command line that starts the program with redsync.
+pub(crate) fn command_line(arguments: &[&str]) -> Vec<String> {
+    with_arguments(&MASTERS, arguments)
+}
+
+/// The command line that starts the program that locks by hand with etcd's client.
+pub(crate) fn command_line_by_hand(arguments: &[&str]) -> Vec<String> {
+    with_arguments(&BY_HAND, arguments)
+}
+
+fn with_arguments(program: &Path, arguments: &[&str]) -> Vec<String> {
+    [&[program.to_str().unwrap()], arguments].concat().into_iter().map(str::to_owned).collect()
+}
+
+/// Starts the program with redsync: see `masters.go` for its arguments.
 pub(crate) fn start(arguments: &[&str]) -> Neighbour {
-    let mut command = Command::new(&*PROGRAM);
+    let mut command = Command::new(&*MASTERS);
     command.args(arguments);
     Neighbour::run(command)
 }

@@ -1,5 +1,5 @@
-//! redis-py's clients of Sentinels and of a Cluster share a name with leasehold, while holders are killed and masters
-//! change.
+//! Programs of both sides share a name, while holders are killed and servers change: here redis-py's clients of
+//! Sentinels and of a Cluster.
 
 use std::{
     fs,

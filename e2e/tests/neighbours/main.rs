@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod etcd;
 mod files;
 mod go;
 mod groups;

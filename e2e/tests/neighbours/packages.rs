@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const PYTHON: [&str; 8] = [
+const PYTHON: [&str; 12] = [
     "redis==8.1.0",
     "python-redis-lock==4.0.1",
     "walrus==0.9.8",
@@ -19,12 +19,18 @@ const PYTHON: [&str; 8] = [
     "filelock==4.2.11",
     "portalocker==4.4.2",
     "fasteners==0.20",
+    "etcd3==0.12.0",
+    // Newer versions of these two do not work with etcd3.
+    "protobuf==3.20.3",
+    "tenacity==6.3.1",
+    "etcd3gw==2.6.0",
 ];
-const NODE: [&str; 4] = [
+const NODE: [&str; 5] = [
     "ioredis@5.4.1",
     "redlock4@npm:redlock@4.2.0",
     "redlock5@npm:redlock@5.0.0-beta.2",
     "redis-semaphore@5.8.0",
+    "etcd3@1.1.2",
 ];
 /// The time limit for events that come soon or never.
 const PATIENCE: Duration = Duration::from_secs(180);

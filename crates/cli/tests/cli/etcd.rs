@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     shared,
     start::program,
-    tools::{HOLD, Running, assert_until, code, until},
+    tools::{HOLD, Running, assert_until, bare, code, finish, stdout, until},
 };
 
 /// The least time that a lease of `etcdctl lock` has left: its ttl is 10 s and it is renewed every 3 s. With a margin
@@ -59,6 +59,39 @@ fn cmd_gets_a_token_made_from_the_create_revision_of_its_key() {
         assert_eq!((keys.len(), token), (1, revision * tokens_of_a_revision));
         assert_eq!(code(&holder.output()), 0);
     }
+}
+
+/// The command prints the holder, and the reason for the failed attempt.
+#[test]
+fn with_layout_key_the_name_is_the_key_and_a_key_without_a_lease_is_an_obstacle() {
+    let fixture = Fixture::new();
+    let url = format!("{}?layout=key", fixture.server.url());
+    let at = |args: &[&str]| {
+        let mut command = bare(args);
+        command.env("LEASEHOLD_URL", &url);
+        finish(command)
+    };
+    let mut holder = Running::start({
+        let mut command = bare(&["run", "/desk_lock", "--", "sh", "-c", HOLD]);
+        command.env("LEASEHOLD_URL", &url);
+        command
+    });
+    assert_eq!(holder.line(), "ready");
+    assert_eq!(fixture.server.command(&["get", "/desk_lock", "--keys-only"])[0], "/desk_lock");
+    assert_eq!(code(&at(&["run", "-n", "/desk_lock", "--", "true"])), 75);
+    assert_eq!(code(&holder.output()), 0);
+
+    fixture.server.command(&["put", "/desk_lock", "locked"]);
+    let shown = stdout(&at(&["show", "--json", "/desk_lock"]));
+    let token = serde_json::from_str::<Value>(&shown).unwrap()["holders"][0]["token"].to_string();
+    let shown = stdout(&at(&["show", "/desk_lock"]));
+    assert!(shown.contains("another program (foreign)") && shown.contains("no expiry"), "{shown}");
+    let refused = at(&["run", "-w", "300ms", "/desk_lock", "--", "true"]);
+    let reason = String::from_utf8_lossy(&refused.stderr);
+    assert!(code(&refused) == 78 && reason.contains("its key has no lease"), "{refused:?}");
+    assert_eq!(code(&at(&["run", "--shared", "/desk_lock", "--", "true"])), 78);
+    assert_eq!(code(&at(&["break", "/desk_lock", "--token", &token, "--force"])), 0);
+    assert_eq!(code(&at(&["run", "-n", "/desk_lock", "--", "true"])), 0);
 }
 
 #[test]

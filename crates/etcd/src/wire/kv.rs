@@ -245,6 +245,12 @@ pub(crate) mod compare {
         Compare { range_end: to.clone(), ..created(from, 0) }
     }
 
+    /// Each key of the range was created at this revision or later, and the range has a key.
+    pub(crate) fn none_older((from, to): &(Vec<u8>, Vec<u8>), revision: i64) -> Compare {
+        let before = Target::Create(revision.saturating_sub(1));
+        Compare { range_end: to.clone(), ..compare(from, Field::Create, Relation::Greater, before) }
+    }
+
     /// No key of the range was created or changed after this revision. Keys may have been deleted.
     pub(crate) fn none_newer((from, to): &(Vec<u8>, Vec<u8>), revision: i64) -> Compare {
         let before = compare(from, Field::Mod, Relation::Less, Target::Mod(revision.saturating_add(1)));

@@ -26,6 +26,10 @@ impl Harness for Rig {
         Box::pin(std::future::ready(true))
     }
 
+    fn grants_after_releases(&self) -> bool {
+        self.has_lock_keys()
+    }
+
     fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(wait_for_no_leftovers(|| self.keys()))
     }
@@ -62,6 +66,13 @@ fn the_etcd_engine_conforms() {
     let rig = Rig::new();
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
+}
+
+#[test]
+fn the_etcd_engine_conforms_with_lock_keys() {
+    let rig = Rig::with_lock_keys("");
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 65, "{report}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! A program that locks with etcd's own Go client (`tests/interop/main.go`), and `etcdctl lock`.
+//! Programs that lock with etcd's own Go client: by its lock package (`tests/interop/main.go`), and without it
+//! (`tests/by_hand/main.go`); and `etcdctl lock`.
 
 use std::{
     io::{BufRead, BufReader, Lines, Write},
@@ -17,9 +18,18 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts the Go program with a session of this many seconds.
+    /// Starts the Go program that uses the lock package, with a session of this many seconds.
     pub(crate) fn start(port: u16, seconds: u32) -> Self {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/main.go");
+        Self::start_go("tests/interop/main.go", port, seconds)
+    }
+
+    /// Starts the Go program that creates the key of a lock by hand, on leases of this many seconds.
+    pub(crate) fn by_hand(port: u16, seconds: u32) -> Self {
+        Self::start_go("tests/by_hand/main.go", port, seconds)
+    }
+
+    fn start_go(source: &str, port: u16, seconds: u32) -> Self {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
         let program = go_program(&source, Path::new(env!("CARGO_TARGET_TMPDIR")));
         Self::spawn(Command::new(program).args([format!("127.0.0.1:{port}"), seconds.to_string()]))
     }

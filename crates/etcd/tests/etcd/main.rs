@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod breaking;
+mod by_hand;
 mod conformance;
 mod contended;
 mod fake_server;
@@ -14,6 +15,7 @@ mod interop;
 mod large;
 mod late_requests;
 mod leases;
+mod lock_keys;
 mod min_hold;
 mod oracle;
 mod outages;

@@ -4,25 +4,17 @@ use std::time::Duration;
 
 use leasehold_core::{Answer, Engine, Fault, How, Mode, Released};
 
-use crate::rig::{PATIENCE, Rig, acquire, release_of};
+use crate::rig::{PATIENCE, Rig, SMALL_DATABASE, acquire, release_of};
 
 /// R14: a hold can be released, and a refused claim leaves nothing.
 #[test]
 fn a_full_database_refuses_claims_and_takes_releases() {
-    let rig = Rig::with(&["--quota-backend-bytes=4194304"]);
+    let rig = Rig::with(&[SMALL_DATABASE]);
     let (locks, engine) = (rig.locks(), rig.engine());
     let guard = acquire(&locks, "a");
     let before = rig.claim("b");
     assert!(matches!(rig.run(engine.claim(&before, How::Create)), Ok(Answer::Held(_))));
-    let large_value = "x".repeat(100_000);
-    let full = (0..200).any(|number| {
-        let put = leasehold_testkit::server::etcd_command(
-            rig.server.port(),
-            &["put", &format!("fill{number}"), &large_value],
-        );
-        !put.status.success()
-    });
-    assert!(full, "the database has a bound");
+    rig.fill();
     let error = locks.mutex("c").blocking().try_acquire().unwrap_err();
     assert!(error.is_refused() && error.to_string().contains("full"), "{error}");
     for mode in [Mode::Exclusive, Mode::Permits { count: 1, limit: 2 }] {

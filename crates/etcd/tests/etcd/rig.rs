@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Claim, Env, HAND_OVER_TOKENS, Inspect, Locks, Name, View};
-use leasehold_etcd::{Config, EtcdEngine};
+use leasehold_etcd::{Config, EtcdEngine, Layout};
 use leasehold_testkit::{
     claims,
     server::{EtcdServer, Proxy},
@@ -13,12 +13,16 @@ pub(crate) use leasehold_testkit::{
     rig::{PATIENCE, acquire, local},
 };
 
+/// The argument of a server whose database is soon full.
+pub(crate) const SMALL_DATABASE: &str = "--quota-backend-bytes=4194304";
+
 /// A server and the configuration of its clients.
 pub(crate) struct Rig {
     pub(crate) server: EtcdServer,
     /// The proxy between the suite's clients and the server, so that they can be cut off.
     pub(crate) proxy: Proxy,
     pub(crate) config: Config,
+    has_lock_keys: bool,
     pub(crate) runtime: tokio::runtime::Runtime,
 }
 
@@ -34,7 +38,26 @@ impl Rig {
         let server = EtcdServer::start(&[&short_elections, arguments].concat());
         let config = Config::new(vec![local(server.port())]);
         let proxy = Proxy::start(server.port());
-        Self { server, proxy, config, runtime: tokio::runtime::Runtime::new().unwrap() }
+        let has_lock_keys = false;
+        Self { server, proxy, config, has_lock_keys, runtime: tokio::runtime::Runtime::new().unwrap() }
+    }
+
+    /// A rig whose clients have `layout=key` and this prefix.
+    pub(crate) fn with_lock_keys(prefix: &str) -> Self {
+        Self::with_lock_keys_on(prefix, &[])
+    }
+
+    /// The same on a server with further arguments.
+    pub(crate) fn with_lock_keys_on(prefix: &str, arguments: &[&str]) -> Self {
+        let mut rig = Self::with(arguments);
+        rig.config = rig.config.layout(Layout::Key).unwrap().prefix(prefix).unwrap();
+        rig.has_lock_keys = true;
+        rig
+    }
+
+    /// Whether the clients have `layout=key`.
+    pub(crate) fn has_lock_keys(&self) -> bool {
+        self.has_lock_keys
     }
 
     pub(crate) fn engine(&self) -> Arc<EtcdEngine> {
@@ -44,7 +67,7 @@ impl Rig {
     /// A client that reaches the server through a proxy.
     pub(crate) fn proxied(&self) -> (Proxy, Arc<EtcdEngine>) {
         let proxy = Proxy::start(self.server.port());
-        let config = Config::new(vec![local(proxy.port())]);
+        let config = self.config.clone().members(vec![local(proxy.port())]);
         (proxy, Arc::new(EtcdEngine::new(config, &Env::system())))
     }
 
@@ -82,6 +105,19 @@ impl Rig {
         locks(self.server.command(&["get", "", "--prefix", "--keys-only"]))
     }
 
+    /// Writes values until the database is full. The server must have the argument [`SMALL_DATABASE`].
+    pub(crate) fn fill(&self) {
+        let large_value = "x".repeat(100_000);
+        let full = (0..200).any(|number| {
+            let put = leasehold_testkit::server::etcd_command(
+                self.server.port(),
+                &["put", &format!("fill{number}"), &large_value],
+            );
+            !put.status.success()
+        });
+        assert!(full, "the database has a bound");
+    }
+
     /// The number of leases.
     pub(crate) fn leases(&self) -> usize {
         self.server.command(&["lease", "list"]).len() - 1
@@ -95,5 +131,6 @@ pub(crate) fn first_token(revision: u64) -> u64 {
 
 /// Filters out the keys of leases and fences.
 pub(crate) fn locks(keys: Vec<String>) -> Vec<String> {
-    keys.into_iter().filter(|key| !key.is_empty() && !key.starts_with("leasehold/")).collect()
+    let is_lock = |key: &String| !key.starts_with("leasehold/") || key.contains("/queue/");
+    keys.into_iter().filter(|key| !key.is_empty() && is_lock(key)).collect()
 }

@@ -23,11 +23,22 @@ const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 
 /// A server with both users. The clients of the fixture log in as the locker.
 fn with_users(arguments: &[&str]) -> Rig {
-    // A cheap password hash: a test logs in often.
-    let mut rig = Rig::with(&[&["--bcrypt-cost=4"], arguments].concat());
+    add_users(Rig::with(&[CHEAP_HASH, arguments].concat()), &["/locks"])
+}
+
+/// A cheap password hash: a test logs in often.
+const CHEAP_HASH: &[&str] = &["--bcrypt-cost=4"];
+
+/// The same with `layout=key` and this prefix.
+fn with_users_and_lock_keys(prefix: &str) -> Rig {
+    add_users(Rig::with_lock_keys_on(prefix, CHEAP_HASH), &[prefix, "key"])
+}
+
+/// Makes both users by the script with these arguments.
+fn add_users(mut rig: Rig, arguments: &[&str]) -> Rig {
     rig.server.require_logins(ROOT_PASSWORD);
     let mut roles = Command::new("sh");
-    roles.args([ROLES, "/locks"]);
+    roles.arg(ROLES).args(arguments);
     roles.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{}", rig.server.port()));
     roles.env("ETCDCTL_USER", format!("root:{ROOT_PASSWORD}"));
     let mut roles =
@@ -56,6 +67,30 @@ fn the_etcd_engine_conforms_with_the_rights_of_a_locker() {
     let rig = with_users(&[]);
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
+}
+
+#[test]
+fn the_etcd_engine_conforms_with_lock_keys_and_the_rights_of_a_locker() {
+    let rig = with_users_and_lock_keys("/lock/");
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 65, "{report}");
+}
+
+#[test]
+fn a_viewer_lists_and_shows_lock_keys_and_neither_locks_nor_breaks() {
+    let rig = with_users_and_lock_keys("/lock/");
+    let viewer = locks_of(&rig, VIEWER);
+    let guard = acquire(&rig.locks(), "held");
+    assert_eq!(rig.run(viewer.show("held")).unwrap().holders[0].token, Some(guard.token().number));
+    assert_eq!(rig.run(viewer.list("")).unwrap().len(), 1);
+    assert!(viewer.mutex("free").blocking().acquire().unwrap_err().is_denied());
+    for force in [false, true] {
+        let broken = rig.run(viewer.break_hold("held", guard.token().number, force));
+        assert!(broken.unwrap_err().is_denied());
+    }
+    let outside = etcdctl_of(&rig, LOCKER, &["put", "/other", "mine"]);
+    assert!(!outside.status.success(), "{outside:?}");
+    guard.release_blocking().unwrap();
 }
 
 #[test]

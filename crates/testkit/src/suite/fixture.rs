@@ -8,7 +8,7 @@ use std::{
 
 use leasehold_core::{
     Answer, Claim, Engine, EngineError, Fault, Grant, Hint, Hold, How, Mode, Modes, Name, Previous, Profile,
-    Release, Released,
+    Release, Released, View,
 };
 
 use super::{Disturbance, Harness, case::Outcome};
@@ -117,6 +117,20 @@ impl<'a> Fixture<'a> {
     /// A name that only this case and run use, ending in `suffix`.
     pub(super) fn name(&self, suffix: &str) -> Name {
         Name::new(&format!("{}{suffix}", self.prefix)).expect("names of cases are short and plain")
+    }
+
+    /// The view of a name after a release that had a waiter. If the client of the waiter grants the name, this waits
+    /// until it has done so.
+    pub(super) async fn view_after_release(&self, client: &Client<'_>, name: &Name) -> Outcome<View> {
+        let limit = tokio::time::Instant::now() + self.patience();
+        loop {
+            let view = client.engine.show(name).await.map_err(|error| format!("show: {error:?}"))?;
+            let is_granted = !view.holders.is_empty() || !self.harness.grants_after_releases();
+            if is_granted || tokio::time::Instant::now() > limit {
+                return Ok(view);
+            }
+            self.advance(TRY_INTERVAL).await;
+        }
     }
 
     pub(super) fn accepts(&self, name: &Name) -> bool {

@@ -36,6 +36,12 @@ pub trait Harness: Sync {
         1_000
     }
 
+    /// Whether the client of the next waiter grants a released name, a little after the release. By default the release
+    /// itself grants, and all clients see the next holder at once.
+    fn grants_after_releases(&self) -> bool {
+        false
+    }
+
     /// Whether the system can store a lock of this name. If it cannot, the engine refuses the name.
     fn accepts(&self, _name: &Name) -> bool {
         true

@@ -93,7 +93,8 @@ async fn waiters_are_shown_in_order(fixture: &Fixture<'_>) -> Outcome {
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let name = fixture.name("");
     client_a.acquire(&fixture.claim(&name, Mode::Exclusive)).await?;
-    let waiters = [Mode::Shared, Mode::Exclusive, Mode::Shared].map(|mode| fixture.claim(&name, mode));
+    let modes = [Mode::Shared, Mode::Exclusive, Mode::Shared].map(|mode| fixture.mode_or_exclusive(mode));
+    let waiters = modes.map(|mode| fixture.claim(&name, mode));
     for (waiter, client) in waiters.iter().zip([&client_a, &client_b, &client_a]) {
         client.claim_blocked(waiter).await?;
     }

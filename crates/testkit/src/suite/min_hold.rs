@@ -53,7 +53,8 @@ async fn a_name_is_taken_for_its_minimum_hold(fixture: &Fixture<'_>) -> Outcome 
         "with a minimum hold of {min_hold:?} the hint is {:?}",
         hint.ask_in
     );
-    client_a.claim_blocked(&fixture.try_claim(&claim.name, Mode::Shared)).await?;
+    let shared = fixture.mode_or_exclusive(Mode::Shared);
+    client_a.claim_blocked(&fixture.try_claim(&claim.name, shared)).await?;
     // A repeated release, sent because its answer was lost, must not end the minimum hold.
     expect_match!(
         client_a.release(&claim, Some(&grant)).await?,

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use futures_util::future::try_join_all;
-use leasehold_core::{Answer, Claim, How, Mode, Released};
+use leasehold_core::{Answer, Claim, How, Mode, Profile, Released};
 
 use super::{
-    case::{Case, Outcome, Stop, case, ensure, expect_match, needs_fifo, needs_lease},
+    case::{Case, Outcome, Stop, case, ensure, expect_match, needs_fifo, needs_lease, needs_modes},
     fixture::{Client, Contended, Fixture},
 };
 
@@ -14,9 +14,9 @@ pub(super) const CASES: &[Case] = &[
     case!(a_waiter_is_granted_after_the_release),
     case!(waiters_are_served_in_order, skip = needs_fifo),
     case!(newcomers_do_not_overtake_the_queue, skip = needs_fifo),
-    case!(a_waiting_writer_is_not_overtaken_by_readers, skip = needs_fifo),
-    case!(readers_at_the_head_are_granted_together, skip = needs_fifo),
-    case!(a_small_permit_claim_does_not_overtake_a_large_one, skip = needs_fifo),
+    case!(a_waiting_writer_is_not_overtaken_by_readers, skip = needs_fifo_and_modes),
+    case!(readers_at_the_head_are_granted_together, skip = needs_fifo_and_modes),
+    case!(a_small_permit_claim_does_not_overtake_a_large_one, skip = needs_fifo_and_modes),
     case!(a_cancelled_waiter_leaves_the_queue, skip = needs_fifo),
     case!(a_cancelled_waiter_hands_over_its_grant, skip = needs_fifo),
     case!(
@@ -25,6 +25,10 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(a_thousand_claims_wait_on_one_name, skip = needs_fifo),
 ];
+
+fn needs_fifo_and_modes(profile: &Profile) -> Option<&'static str> {
+    needs_fifo(profile).or(needs_modes(profile))
+}
 
 /// How many waiters ask in parallel.
 const BATCH: usize = 50;

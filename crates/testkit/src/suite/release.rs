@@ -173,7 +173,7 @@ async fn lapsed_unconfirmed_grant<'a>(fixture: &'a Fixture<'a>) -> Outcome<Uncon
     let grant = client_a.acquire(&holder).await?;
     client_b.claim_blocked(&claim).await?;
     client_a.release_hold(&holder, &grant).await?;
-    let view = client_a.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
+    let view = fixture.view_after_release(&client_a, &name).await?;
     let number = expect_match!(
         &view.holders[..], [HolderView { token: Some(number), .. }] => *number, "the holder after a hand-over"
     );
