@@ -3,6 +3,7 @@
 //! that text as `docs/pictures/engines.txt`, `cargo xtask pictures` draws the chart.
 
 mod costs;
+mod first;
 mod outages;
 mod rates;
 mod report;
@@ -32,7 +33,7 @@ pub(crate) struct Extent {
     counted_pairs: u32,
 }
 
-/// A run of about ten minutes: ten parts of at most 55 s, and the starts of the servers.
+/// A run of about ten minutes: twelve parts of at most 55 s, and the starts of the servers.
 const FULL: Extent = Extent {
     short_rounds: 15,
     long_rounds: 7,
@@ -64,6 +65,7 @@ fn run(extent: &Extent) -> Result<(), Failure> {
     let mut report = Report::new(rigs.iter().map(|rig| rig.name).collect());
     rates::measure(&rigs, extent, &mut report)?;
     costs::measure(&rigs, extent, &mut report)?;
+    first::measure(&rigs, extent, &mut report)?;
     outages::measure(&mut rigs, extent, &mut report)?;
     report.print()
 }

@@ -275,3 +275,39 @@ impl fmt::Debug for Connect {
         f.debug_struct("Connect").field("owner", &self.owner).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_values_of_the_options_of_all_engines_are_named() {
+        for (url, reason) in [
+            ("memory:?max_waiting=0", "max_waiting is zero"),
+            (
+                "memory:?max_waiting=-1",
+                "the URL option max_waiting is wrong: it must be a number of requests",
+            ),
+            ("memory:?max_waiting=", "the URL option max_waiting is wrong"),
+            (
+                "memory:?when_unreachable=later",
+                "the URL option when_unreachable is wrong: it must be wait or fail",
+            ),
+        ] {
+            let error = Locks::connect(url).unwrap_err();
+            assert!(error.is_misconfigured() && error.to_string().contains(reason), "{url}: {error}");
+        }
+        assert!(Connect::default().max_waiting(0).connect("memory:").unwrap_err().is_misconfigured());
+    }
+
+    #[test]
+    fn the_url_limits_the_waiting_requests() {
+        let locks =
+            Connect::default().max_waiting(9).connect("memory:?max_waiting=1&when_unreachable=wait").unwrap();
+        let _guard = locks.mutex("a").blocking().acquire().unwrap();
+        let mut waiting = Box::pin(locks.mutex("a").acquire());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        assert!(locks.mutex("b").blocking().acquire().unwrap_err().is_busy());
+    }
+}
