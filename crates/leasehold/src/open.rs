@@ -208,19 +208,30 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     if let Some(password) = password(url, connect)? {
         config = config.password(password)?;
     }
-    if let Some(prefix) = url.take("prefix") {
-        config = config.prefix(&prefix)?;
+    let (prefix, path) = (url.take("prefix"), url.take("path"));
+    if let Some(prefix) = &prefix {
+        config = config.prefix(prefix)?;
     }
     config = config.hand_over(hand_over(url)?);
-    match url.take("layout").as_deref() {
-        None | Some("mutex") => {}
-        Some("rw") => config = config.layout(Layout::ReadWrite),
+    let layout = match url.take("layout").as_deref() {
+        None | Some("mutex") => Layout::Mutex,
+        Some("rw") => Layout::ReadWrite,
+        Some("plain") => Layout::Plain,
         // The error does not show the value: it may be the end of a password that contains a `?`.
         Some(_) => {
             return Err(Error::misconfigured(
-                "the URL option layout is unknown: mutex (the default) and rw are known",
+                "the URL option layout is unknown: mutex (the default), rw and plain are known",
             ));
         }
+    };
+    config = config.layout(layout);
+    if let Some(path) = path {
+        if layout != Layout::Plain || prefix.is_some() {
+            return Err(Error::misconfigured(
+                "the URL option path names the directory of one lock: it needs layout=plain, and no prefix=",
+            ));
+        }
+        config = config.path(&path)?;
     }
     if let Some(acl) = url.take("acl") {
         config = config.acl(&acl)?;

@@ -18,3 +18,24 @@ fn the_check_of_a_hold_is_its_node_below_the_chroot() {
     assert!(elsewhere.zookeeper_check(&guard).is_none(), "on another engine");
     guard.release_blocking().unwrap();
 }
+
+#[test]
+fn the_directory_of_a_plain_lock_is_an_option() {
+    for options in ["layout=plain", "layout=plain&prefix=/apps", "layout=plain&path=/apps/orders"] {
+        let locks = Locks::connect(&format!("zookeeper://h?{options}")).unwrap();
+        assert_eq!(locks.profile().modes, leasehold_core::Modes::Exclusive, "{options}");
+    }
+    for (options, part) in [
+        ("path=/orders", "needs layout=plain"),
+        ("layout=mutex&path=/orders", "needs layout=plain"),
+        ("layout=plain&path=/orders&prefix=/apps", "no prefix="),
+        ("layout=plain&path=/", "must be a path"),
+        ("layout=plain&path=orders", "must be a path"),
+        ("layout=plain&path=/zookeeper/x", "outside of /zookeeper"),
+        ("layout=hunter2", "rw and plain are known"),
+    ] {
+        let error = Locks::connect(&format!("zookeeper://h?{options}")).unwrap_err();
+        assert!(error.is_misconfigured() && error.to_string().contains(part), "{options}: {error}");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+}

@@ -56,14 +56,16 @@ enum Step {
 /// The number of the name, the mode, and whether the claim may queue.
 type Kind = (usize, Mode, bool);
 
-fn kind() -> impl Strategy<Value = Kind> {
+/// A kind that an engine with these modes can grant.
+fn kind(modes: Modes) -> impl Strategy<Value = Kind> {
     let mode = prop_oneof![
         4 => Just(Mode::Exclusive),
         4 => Just(Mode::Shared),
         4 => (1_u32..=3).prop_map(|count| Mode::Permits { count, limit: 3 }),
         1 => Just(Mode::Permits { count: 1, limit: 2 }),
     ];
-    (0..NAMES, mode, prop::bool::weighted(0.8))
+    let granted = move |mode| if modes == Modes::All { mode } else { Mode::Exclusive };
+    (0..NAMES, mode.prop_map(granted), prop::bool::weighted(0.8))
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -191,7 +193,7 @@ pub fn compare_with_memory_engine(granting: Granting, client: impl Fn() -> Arc<d
     let clients: Vec<Arc<dyn Engine>> = (0..CLIENTS).map(|_| client()).collect();
     let modes = clients[0].profile().modes;
     let config = ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() };
-    proptest!(config, |(kinds in prop::collection::vec(kind(), CLAIMS), steps in prop::collection::vec(step(), 1..120))| {
+    proptest!(config, |(kinds in prop::collection::vec(kind(modes), CLAIMS), steps in prop::collection::vec(step(), 1..120))| {
         let run = runs.fetch_add(1, Ordering::Relaxed);
         let begin = std::time::Instant::now();
         let store = MemoryStore::new(Lineage::new(1), Arc::new(StoppedClock));

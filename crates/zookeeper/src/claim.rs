@@ -11,7 +11,7 @@ use crate::{
     enqueue::ClaimAge,
     error::Failed,
     keys::{self, Dir},
-    lock_mutex,
+    lock_mutex, plain,
     position::refusing_node,
     record::Record,
     sessions::Session,
@@ -40,6 +40,7 @@ pub(crate) enum StepResult {
 
 impl Client {
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
+        self.check_claim(claim)?;
         let path_bytes = keys::claim_path_bytes(claim, &self.dir(&claim.name), &self.acl)?;
         let state = self.state_of(claim);
         if state.is_none() && how == How::Ask {
@@ -174,9 +175,11 @@ impl Client {
             return Err(used_up_error().into());
         }
         // A try that cannot succeed creates no node, which would have to be deleted again.
-        if !claim.may_queue && !self.may_be_free(claim, context).await? {
+        if !claim.may_queue
+            && let Some(hint) = self.taken_hint(claim, context).await?
+        {
             self.forget_claim(claim);
-            return Ok(StepResult::Answer(Answer::Taken(Hint::default())));
+            return Ok(StepResult::Answer(Answer::Taken(hint)));
         }
         let queue = context.dir.queue_of(claim.mode);
         let create = Create {
@@ -200,7 +203,7 @@ impl Client {
         let own = match created {
             Ok(own) => own,
             Err(failed) if failed.is(ErrorCode::NO_NODE) => {
-                self.create_dirs(&context.conn, context.dir.path(), NodeKind::Container, Vec::new()).await?;
+                self.create_dirs(&context.conn, context.dir.path(), self.dir_kind(), Vec::new()).await?;
                 if let Some(limit) = claim.mode.limit() {
                     self.make_semaphore(context, limit).await?;
                 }
@@ -230,30 +233,33 @@ impl Client {
         // the ttl of the grant is often a little shorter than this time.
         let hold_time =
             context.session.state.max_validity().min(claim.ttl) * RECORD_TIME_PARTS.0 / RECORD_TIME_PARTS.1;
-        Record { broken: false, hold_time, owner: claim.owner.to_string() }
+        let id = self.is_plain().then_some(claim.id);
+        Record { broken: false, hold_time, id, owner: claim.owner.to_string() }
     }
 
-    /// Whether a try (a claim that does not wait) can succeed in the present state of the queue. An answer "taken" must
-    /// be true (I13), but the server of this connection possibly lags behind the quorum. So a `sync` in the same round
-    /// trip brings the server up to date first.
-    async fn may_be_free(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
+    /// The answer "taken" for a try (a claim that does not wait) that cannot succeed in the present state of the queue;
+    /// `None` if it can. The answer must be true (I13), but the server of this connection possibly lags behind the
+    /// quorum. So a `sync` in the same round trip brings the server up to date first.
+    async fn taken_hint(&self, claim: &Claim, context: &ClaimContext) -> Result<Option<Hint>, Failed> {
         let (queue, permits) = (context.dir.queue_of(claim.mode), context.dir.permits());
         let sync_answer = context.conn.send(&Sync { path: context.dir.path() });
         let listed = context.conn.send(&GetChildren { path: &queue, watch: false });
         let list_permits = |_| context.conn.send(&GetChildren { path: &permits, watch: false });
         let permit_list = claim.mode.limit().map(list_permits);
         sync_answer.answer().await?;
-        let queue = none_if_absent(listed.answer().await)?;
-        let refused = refusing_node(&keys::queue_nodes(&queue), claim.mode).is_some();
+        let children = none_if_absent(listed.answer().await)?;
+        let nodes = keys::queue_nodes(&children);
+        let refused = refusing_node(&nodes, claim.mode).is_some();
         let (Mode::Permits { count, limit }, Some(permit_list)) = (claim.mode, permit_list) else {
-            return Ok(!refused);
+            let is_endless = refused && self.is_endless(context, &queue, nodes.first()).await?;
+            return Ok(refused.then(|| plain::hint(is_endless)));
         };
         let held_permits = none_if_absent(permit_list.answer().await)?.len();
         if !refused && held_permits + count as usize <= limit as usize {
-            return Ok(true);
+            return Ok(None);
         }
-        let kind_mismatch = self.kind_mismatch(claim, context, &queue).await?;
-        kind_mismatch.map_or(Ok(false), |kind_mismatch| Err(kind_mismatch.into()))
+        let kind_mismatch = self.kind_mismatch(claim, context, &children).await?;
+        kind_mismatch.map_or(Ok(Some(Hint::default())), |kind_mismatch| Err(kind_mismatch.into()))
     }
 
     /// Whether the counter that numbers the nodes of a queue is used up, or nearly. If the queue is empty, deletes its
@@ -266,6 +272,13 @@ impl Client {
         let children_of_queue = children(&context.conn, &queue).await?;
         if !keys::queue_nodes(&children_of_queue).is_empty() {
             return Ok(true);
+        }
+        if self.is_plain() {
+            if !self.restart_counter(context).await? {
+                return Ok(true);
+            }
+            lock_mutex(&self.used_up_queues).remove(&queue);
+            return Ok(false);
         }
         // The directory may contain the directories of an unused semaphore.
         let child_paths = children_of_queue.iter().map(|name| format!("{queue}/{name}"));
@@ -319,6 +332,7 @@ impl Client {
         context: &ClaimContext,
         own: &OwnNodes,
         ahead: String,
+        hint: Hint,
     ) -> Result<Option<Answer>, Failed> {
         let delete = Delete { path: own.path.clone(), version: ANY_VERSION };
         let steps = vec![MultiOp::Check { path: ahead, version: ANY_VERSION }, MultiOp::Delete(delete)];
@@ -328,7 +342,7 @@ impl Client {
             // The node ahead is not readable with this login, or the claim's own node is gone.
             Err(_) => self.withdraw(claim, context, own).await?,
         }
-        Ok(Some(Answer::Taken(Hint::default())))
+        Ok(Some(Answer::Taken(hint)))
     }
 }
 

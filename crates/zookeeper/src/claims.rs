@@ -84,8 +84,9 @@ impl OwnNodes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Blocker {
     /// Waits for the deletion of this node, with `ahead` waiters ahead of the claim. If the node is the `sole` one
-    /// ahead, the claim holds after the deletion; otherwise the client asks after the deletion what else is ahead.
-    Node { path: String, sole: bool, ahead: u32 },
+    /// ahead, the claim holds after the deletion; otherwise the client asks after the deletion what else is ahead. If
+    /// the first node of the queue is persistent, the wait is possibly endless.
+    Node { path: String, sole: bool, ahead: u32, is_endless: bool },
     /// Waits for free permits, as the head of the queue. `path` is the directory of the permits that are held.
     FreePermits { path: String },
     /// Not known: the client has to ask.
@@ -99,6 +100,11 @@ impl Blocker {
             Self::Node { path, .. } | Self::FreePermits { path } => Some(path),
             Self::Unknown => None,
         }
+    }
+
+    /// Whether the first node of the queue possibly stays forever.
+    pub(crate) const fn is_endless(&self) -> bool {
+        matches!(self, Self::Node { is_endless: true, .. })
     }
 
     /// The number of waiters ahead, if known.

@@ -9,9 +9,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{
-    ClaimId, Clock, Contact, EngineError, Env, Fault, InFlight, Instant, Lineage, Mailbox, Name,
-};
+use leasehold_core::{ClaimId, Clock, Contact, EngineError, Env, Fault, InFlight, Instant, Lineage, Mailbox};
 use tokio::sync::Notify;
 
 use crate::{
@@ -19,7 +17,6 @@ use crate::{
     config::Config,
     conn::Conn,
     error::{Failed, multi_outcome},
-    keys::Dir,
     lock_mutex, runtime,
     session::{SessionState, session_ended},
     sessions::{Session, SessionSlot, Sessions},
@@ -86,13 +83,10 @@ impl Client {
         })
     }
 
-    pub(crate) fn dir(&self, name: &Name) -> Dir {
-        Dir::of(&self.config.chroot, &self.config.prefix, name)
-    }
-
-    /// The path that contains the directory of each name, with the chroot.
+    /// The path that contains the directory of each name, or with `path=` the directory of the only lock; with the
+    /// chroot.
     pub(crate) fn base_path(&self) -> String {
-        format!("{}{}", self.config.chroot, self.config.prefix)
+        format!("{}{}", self.config.chroot, self.config.base_path())
     }
 
     pub(crate) fn now(&self) -> Instant {

@@ -25,6 +25,9 @@ pub enum Layout {
     Mutex,
     /// As for the writers of Curator's `InterProcessReadWriteLock`.
     ReadWrite,
+    /// `lock-<number>`, as in locks that people write by hand after the recipe in ZooKeeper's documentation. Names can
+    /// be claimed exclusively alone.
+    Plain,
 }
 
 /// The servers of an ensemble, the login there, and the path of the locks. Its `Debug` output contains no password.
@@ -36,6 +39,9 @@ pub struct Config {
     /// The user and the password.
     pub(crate) login: Option<(String, Password)>,
     pub(crate) prefix: String,
+    /// The directory of the only lock of this configuration; `None` if each name has a directory below the prefix. Only
+    /// with [`Layout::Plain`].
+    path: Option<String>,
     pub(crate) connect_timeout: Duration,
     pub(crate) layout: Layout,
     pub(crate) token_blocks: TokenBlocks,
@@ -54,6 +60,7 @@ impl Config {
             chroot: String::new(),
             login: None,
             prefix: DEFAULT_PREFIX.to_owned(),
+            path: None,
             connect_timeout: CONNECT_TIMEOUT,
             layout: Layout::default(),
             token_blocks: TokenBlocks::new(true),
@@ -98,11 +105,31 @@ impl Config {
         /// this login and to the entries of [`acl`](Self::acl).
     }
 
-    /// How the nodes of exclusive claims are named.
+    /// How the nodes of exclusive claims are named. A layout other than [`Layout::Plain`] also undoes
+    /// [`path`](Self::path).
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
+        self.path = self.path.filter(|_| layout == Layout::Plain);
         self
+    }
+
+    /// The directory that is itself a lock, for programs written by hand that create their nodes directly in it. Sets
+    /// [`Layout::Plain`]. The last part of the path is the only name that can be locked: with `/apps/orders` the name
+    /// is `orders`. Other names are refused as misconfigured. The prefix is not used.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) if `path` is no path, is the root, is `/zookeeper` or below it, or
+    /// has more than 128 bytes.
+    pub fn path(mut self, path: &str) -> Result<Self, Error> {
+        if !may_have_locks(path) {
+            return Err(Error::misconfigured(format!(
+                "path= must be a path like {DEFAULT_PREFIX} with at most {MAX_PATH_BYTES} bytes, outside of /zookeeper"
+            )));
+        }
+        self.path = Some(path.to_owned());
+        self.layout = Layout::Plain;
+        Ok(self)
     }
 
     /// Whether a hold is handed over between tasks of this process; true by default. With `true` the tokens of a hold
@@ -121,7 +148,7 @@ impl Config {
     /// [`is_misconfigured`](Error::is_misconfigured) if `prefix` is no path, is the root, is `/zookeeper` or below it,
     /// or has more than 128 bytes.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
-        if !is_path(prefix) || prefix == "/zookeeper" || prefix.starts_with("/zookeeper/") {
+        if !may_have_locks(prefix) {
             return Err(Error::misconfigured(format!(
                 "the prefix must be a path like {DEFAULT_PREFIX} with at most {MAX_PATH_BYTES} bytes, outside of \
                  /zookeeper"
@@ -145,6 +172,16 @@ impl Config {
         Ok(self)
     }
 
+    /// The path that contains all directories of locks, without the chroot; or the directory of the only lock.
+    pub(crate) fn base_path(&self) -> &str {
+        self.path.as_deref().unwrap_or(&self.prefix)
+    }
+
+    /// The only name that can be locked; `None` if each name has a directory below the prefix.
+    pub(crate) fn only_name(&self) -> Option<&str> {
+        self.path.as_ref()?.rsplit_once('/').map(|(_, name)| name)
+    }
+
     /// The access list of the nodes that this client creates.
     pub(crate) fn acls(&self) -> Vec<Acl> {
         let own_entry = match self.login {
@@ -165,6 +202,11 @@ fn is_path(text: &str) -> bool {
     text.len() <= MAX_PATH_BYTES && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_segment))
 }
 
+/// Whether directories of locks may be created below this path.
+fn may_have_locks(path: &str) -> bool {
+    is_path(path) && path != "/zookeeper" && !path.starts_with("/zookeeper/")
+}
+
 /// Parses one entry of an access list, `scheme:id:rights`.
 fn acl_entry(text: &str) -> Option<Acl> {
     let (scheme, rest) = text.split_once(':')?;
@@ -182,6 +224,7 @@ impl fmt::Debug for Config {
             .field("chroot", &self.chroot)
             .field("user", &self.login.as_ref().map(|(user, _)| user))
             .field("prefix", &self.prefix)
+            .field("path", &self.path)
             .field("layout", &self.layout)
             .finish_non_exhaustive()
     }
@@ -233,7 +276,21 @@ mod tests {
         assert!(!format!("{config:?}").contains("hunter2"));
         for prefix in ["", "/", "a", "/a/", "/a\nb", "/zookeeper", "/zookeeper/x", &"/x".repeat(65)] {
             assert!(config.clone().prefix(prefix).is_err(), "{prefix:?}");
+            assert!(config.clone().path(prefix).is_err(), "{prefix:?}");
         }
+    }
+
+    #[test]
+    fn a_path_is_the_directory_of_one_name() {
+        let config = Config::new(vec![endpoint("h", 1)]);
+        assert_eq!((config.base_path(), config.only_name()), ("/locks", None));
+        let config = config.path("/apps/orders").unwrap();
+        assert_eq!((config.base_path(), config.only_name()), ("/apps/orders", Some("orders")));
+        assert_eq!(config.layout, Layout::Plain);
+        let config = config.layout(Layout::Plain);
+        assert_eq!(config.only_name(), Some("orders"));
+        let config = config.layout(Layout::Mutex);
+        assert_eq!((config.base_path(), config.only_name()), ("/locks", None));
     }
 
     #[test]

@@ -3,9 +3,12 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 pub(crate) use leasehold_core::REQUEST_TIMEOUT;
-use leasehold_core::{Breaking, Contact, Env, Profile, WATCHED_CLAIM_LIFE, WATCHED_POLL};
+use leasehold_core::{Breaking, Contact, Env, Modes, Profile, WATCHED_CLAIM_LIFE, WATCHED_POLL};
 
-use crate::{client::Client, config::Config};
+use crate::{
+    client::Client,
+    config::{Config, Layout},
+};
 
 /// The range of ttls. The ttl of a hold is the timeout that the client requests for the session. The server raises or
 /// lowers this timeout to its own bounds, which are 4 and 40 s by default.
@@ -40,6 +43,7 @@ fn profile(config: &Config, contact: Contact) -> Profile {
     profile.poll = WATCHED_POLL;
     profile.entry_life = WATCHED_CLAIM_LIFE;
     profile.tokens = config.token_blocks.size();
+    profile.modes = if config.layout == Layout::Plain { Modes::Exclusive } else { Modes::All };
     profile.fifo = true;
     profile.breaking = Breaking::Lease;
     profile.ttl = TTL;

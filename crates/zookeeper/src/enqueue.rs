@@ -14,7 +14,7 @@ use crate::{
     client::Client,
     error::Failed,
     keys::{self, PERMITS, PERMITS_QUEUE},
-    lock_mutex,
+    lock_mutex, plain,
     position::{position, refusing_node},
     record::is_broken,
     runtime,
@@ -87,7 +87,8 @@ impl Client {
                 {
                     Some(refusing) => {
                         let ahead = format!("{queue}/{refusing}");
-                        if let Some(taken) = self.withdraw_behind(claim, context, own, ahead).await? {
+                        let hint = plain::hint(self.is_endless(context, &queue, nodes.first()).await?);
+                        if let Some(taken) = self.withdraw_behind(claim, context, own, ahead, hint).await? {
                             return Ok(StepResult::Answer(taken));
                         }
                     }
@@ -106,10 +107,9 @@ impl Client {
             }
             let sole = sole && claim.mode.limit().is_none() && !keys::may_be_replaced(&blocker);
             let path = format!("{queue}/{blocker}");
-            match self
-                .watch_blocker(claim, context, own, Blocker::Node { path, sole, ahead: position.ahead })
-                .await?
-            {
+            let is_endless = self.is_endless(context, &queue, nodes.first()).await?;
+            let blocker = Blocker::Node { path, sole, ahead: position.ahead, is_endless };
+            match self.watch_blocker(claim, context, own, blocker).await? {
                 Some(answer) => return Ok(StepResult::Answer(answer)),
                 None if sole => {
                     return self.record_hold(claim, context, own.clone()).map(StepResult::Answer);
@@ -136,7 +136,17 @@ impl Client {
         children: &mut Vec<String>,
     ) -> Result<(), Failed> {
         let queue = context.dir.queue_of(claim.mode);
-        let is_stray = |name: &mut String| keys::belongs_to(name, claim.id) && own.name() != name.as_str();
+        let may_appear_late = self
+            .claims()
+            .get(claim.id)
+            .is_some_and(|entry| entry.data.may_appear_late || entry.data.unsettled);
+        let strays_in_data = if self.is_plain() && may_appear_late {
+            self.with_claim_in_data(&context.conn, &queue, children.clone(), claim.id).await?
+        } else {
+            Vec::new()
+        };
+        let is_of_claim = |name: &String| keys::belongs_to(name, claim.id) || strays_in_data.contains(name);
+        let is_stray = |name: &mut String| is_of_claim(name) && own.name() != name.as_str();
         let strays: Vec<String> =
             children.extract_if(.., is_stray).map(|name| format!("{queue}/{name}")).collect();
         if strays.is_empty() {
@@ -153,6 +163,9 @@ impl Client {
         own: &OwnNodes,
         blocker: Blocker,
     ) -> Result<Option<Answer>, Failed> {
+        if blocker.is_endless() {
+            tracing::warn!(name = %claim.name, "{}", plain::PERSISTENT_NODE);
+        }
         let Some(path) = blocker.path().map(str::to_owned) else { return Ok(None) };
         let target = WatchTarget::Blocker(claim.id);
         let is_sole = matches!(blocker, Blocker::Node { sole: true, .. });
@@ -208,7 +221,7 @@ impl Client {
         match claims.get(claim.id).map(|entry| &entry.state) {
             Some(State::Waiting { blocker, .. }) => {
                 let ask_in = blocker.path().is_none().then_some(UNWATCHED_POLL);
-                Answer::Waiting(Hint { ask_in, ahead: blocker.ahead(), ..Hint::default() })
+                Answer::Waiting(Hint { ask_in, ahead: blocker.ahead(), ..plain::hint(blocker.is_endless()) })
             }
             Some(State::Gone) | None => Answer::Gone,
             _ => Answer::Waiting(Hint::ask_in(UNWATCHED_POLL)),
@@ -297,7 +310,9 @@ impl Client {
         if let Some(limit) = claim.mode.limit() {
             return self.kind_mismatch_of_permits(claim, context, limit, queue).await;
         }
-        for name in [PERMITS_QUEUE, PERMITS] {
+        // With `path=`, the directory can contain other directories with these names.
+        let may_be_semaphore = self.config.only_name().is_none();
+        for name in [PERMITS_QUEUE, PERMITS].into_iter().filter(|_| may_be_semaphore) {
             if queue.iter().any(|child| child == name)
                 && !children(&context.conn, &context.dir.child_path(name)).await?.is_empty()
             {
@@ -357,7 +372,11 @@ impl Client {
         id: ClaimId,
     ) -> Result<Vec<String>, Failed> {
         let mut names = children(conn, path).await?;
-        names.retain(|name| keys::belongs_to(name, id));
+        if self.is_plain() {
+            names = self.with_claim_in_data(conn, path, names, id).await?;
+        } else {
+            names.retain(|name| keys::belongs_to(name, id));
+        }
         names.sort();
         Ok(names.iter().map(|name| format!("{path}/{name}")).collect())
     }

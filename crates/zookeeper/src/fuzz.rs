@@ -98,7 +98,13 @@ mod tests {
     }
 
     fn record() -> Vec<u8> {
-        Record { broken: false, hold_time: Duration::from_secs(30), owner: "me@here:7".to_owned() }.text()
+        Record { broken: false, hold_time: Duration::from_secs(30), id: None, owner: "me@here:7".to_owned() }
+            .text()
+    }
+
+    fn record_with_id() -> Vec<u8> {
+        let id = Some(ClaimId([0xab; 16]));
+        Record { broken: false, hold_time: Duration::from_secs(30), id, owner: "me@here:7".to_owned() }.text()
     }
 
     #[test]
@@ -134,8 +140,11 @@ mod tests {
 
     #[test]
     fn nodes_and_records_are_read_from_random_bytes() {
-        let names = NODES.iter().chain(&["a%2Fb", "läuft ✓", "_c_x-lock-0000000001"]);
-        let samples: Vec<_> = names.map(|name| [name.as_bytes(), b"\n", &record()].concat()).collect();
+        let names = NODES.iter().chain(&["a%2Fb", "läuft ✓", "_c_x-lock-0000000001", "lock-0000000002"]);
+        let texts = [record(), record_with_id()];
+        let samples: Vec<_> = names
+            .flat_map(|name| texts.iter().map(move |text| [name.as_bytes(), b"\n", text].concat()))
+            .collect();
         fuzz::run(&samples, node);
     }
 }

@@ -67,11 +67,12 @@ impl Client {
     }
 
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
+        self.check_name(name)?;
         let request = self.start_request().await?;
         let dir = self.dir(name);
         let contents = self.read_dir(&request, &dir).await;
         self.end_request(request).await;
-        Ok(contents?.view(name.clone(), &dir, self.config.token_blocks))
+        Ok(contents?.view(name.clone(), &dir, &self.config))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
@@ -83,9 +84,13 @@ impl Client {
 
     /// The views of all names that begin with `prefix`, except names that no claim holds or waits for.
     async fn read_names(&self, request: &OperatorRequest, prefix: &str) -> Result<Vec<View>, Failed> {
-        let directories = children(&request.conn, &self.base_path()).await?;
-        let mut names: Vec<Name> =
-            directories.iter().filter_map(|directory| keys::name_of(directory)).collect();
+        let mut names: Vec<Name> = match self.config.only_name() {
+            Some(only_name) => Name::new(only_name).into_iter().collect(),
+            None => {
+                let directories = children(&request.conn, &self.base_path()).await?;
+                directories.iter().filter_map(|directory| keys::name_of(directory)).collect()
+            }
+        };
         names.retain(|name| name.as_str().starts_with(prefix));
         names.sort();
         let mut views = Vec::new();
@@ -93,7 +98,7 @@ impl Client {
             let reads = names.iter().map(|name| async move {
                 let dir = self.dir(name);
                 match self.read_dir(request, &dir).await {
-                    Ok(contents) => Ok(contents.view(name.clone(), &dir, self.config.token_blocks)),
+                    Ok(contents) => Ok(contents.view(name.clone(), &dir, &self.config)),
                     // The directory is not readable with this login. All other names are shown.
                     Err(failed) if failed.is(ErrorCode::NO_AUTH) => {
                         Ok(View::unreadable(name.clone(), dir.without_chroot(), &failed.into()))
@@ -123,6 +128,10 @@ impl Client {
         for (node, stored) in nodes.into_iter().zip(stored) {
             contents.lock_queue.extend(stored?.map(|stored| (node, stored)));
         }
+        if self.config.only_name().is_some() {
+            // Other directories can have the names of a semaphore's directories.
+            return Ok(contents);
+        }
         if entries.iter().any(|name| name == PERMITS_QUEUE) {
             let path = dir.permits_queue();
             let nodes = keys::queue_nodes(&children(conn, &path).await?);
@@ -145,6 +154,7 @@ impl Client {
     }
 
     async fn break_hold(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
+        self.check_name(name)?;
         let request = self.start_request().await?;
         let broken = self.break_on(&request, name, token, force).await;
         self.end_request(request).await;
@@ -194,7 +204,11 @@ impl Client {
 }
 
 /// Reads a node; without its data if the data is too long for a record or an owner. `None` if the node is gone.
-async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<StoredNode>, Failed> {
+pub(crate) async fn read_node(
+    conn: &Conn,
+    directory: &str,
+    name: &str,
+) -> Result<Option<StoredNode>, Failed> {
     let path = format!("{directory}/{name}");
     let read = async {
         let stat = conn.send(&Exists { path: &path }).answer().await?;

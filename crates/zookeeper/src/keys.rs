@@ -11,6 +11,7 @@
 //! | `_c_<uuid>-__READ__<number>` | a shared claim, as by its readers |
 //! | `locks/_c_<uuid>-lock-<number>` | a claim of permits in the queue, as by `InterProcessSemaphoreV2` |
 //! | `leases/_c_<uuid>-lease-<number>` | one permit that is held, as by `InterProcessSemaphoreV2` |
+//! | `lock-<number>` | an exclusive claim with `layout=plain`, as by programs written by hand: see `plain.rs` |
 //!
 //! The uuid is the claim id. In the node of a claim that does not wait (a try), `try-` follows the uuid. This mark lets
 //! other tries recognise the node of a try: a try is refused because of holders and waiters, not because of other
@@ -19,7 +20,7 @@
 //! Known nodes of other programs are `<anything>-lock-<number>`, `<anything>__lock__<number>` and
 //! `<anything>__rlock__<number>`, as kazoo names them
 //! (<https://github.com/python-zk/kazoo/blob/2.8.0/kazoo/recipe/lock.py>), and the same words after `_c_<uuid>-`. Every
-//! other node with such a number, like the `lock-<number>` of recipes written by hand, is an exclusive claim of an
+//! other node with such a number, like the `lock-<number>` of programs written by hand, is an exclusive claim of an
 //! unknown kind, because its program relies on its position in the queue
 //! (<https://zookeeper.apache.org/doc/r3.8.0/recipes.html#sc_recipes_Locks>).
 //!
@@ -39,6 +40,7 @@ const MUTEX: &str = "-lock-";
 const WRITER: &str = "__WRIT__";
 const READER: &str = "__READ__";
 const PERMIT: &str = "-lease-";
+const PLAIN: &str = "lock-";
 /// Marks the node of a claim that does not wait.
 const TRY: &str = "try-";
 /// All words before the number in a queue, and whether they belong to shared claims. If one word ends with another
@@ -78,6 +80,11 @@ pub(crate) fn queue_nodes<'a>(children: impl IntoIterator<Item = &'a String>) ->
     let mut nodes: Vec<Node> = children.into_iter().filter_map(|name| Node::read(name)).collect();
     nodes.sort_by(|one, other| (one.number, &one.name).cmp(&(other.number, &other.name)));
     nodes
+}
+
+/// Whether a node has the form of [`Layout::Plain`]: a word and a number, without a claim id.
+pub(crate) fn is_plain(name: &str) -> bool {
+    split_number(name).is_some_and(|(start, _)| start == PLAIN)
 }
 
 /// The characters of a number as Java writes it with `%010d`.
@@ -139,6 +146,11 @@ impl Dir {
         Self { path: format!("{chroot}{prefix}/{}", escape(name.as_str())), chroot_length: chroot.len() }
     }
 
+    /// The directory at this path, which is the lock itself.
+    pub(crate) fn at(chroot: &str, path: &str) -> Self {
+        Self { path: format!("{chroot}{path}"), chroot_length: chroot.len() }
+    }
+
     /// The path that another program is given for this name, for a connection with the same chroot.
     pub(crate) fn without_chroot(&self) -> String {
         self.path[self.chroot_length..].to_owned()
@@ -176,6 +188,7 @@ impl Dir {
     pub(crate) fn node_prefix(&self, id: ClaimId, mode: Mode, is_try: bool, layout: Layout) -> String {
         // `MUTEX` without the hyphen, because the prefix ends with one.
         let word = match (mode, layout) {
+            (Mode::Exclusive, Layout::Plain) => return format!("{}/{PLAIN}", self.path),
             (Mode::Shared, _) => READER,
             (Mode::Exclusive, Layout::ReadWrite) => WRITER,
             (Mode::Exclusive, Layout::Mutex) | (Mode::Permits { .. }, _) => &MUTEX[1..],
@@ -286,6 +299,10 @@ mod tests {
         assert_eq!(of(permits, Layout::ReadWrite), format!("{start}/locks/_c_{uuid}-lock-"));
         let tried = dir.node_prefix(ID, permits, true, Layout::Mutex);
         assert_eq!(tried, format!("{start}/locks/_c_{uuid}-try-lock-"));
+        assert_eq!(of(Mode::Exclusive, Layout::Plain), format!("{start}/lock-"));
+        let itself = Dir::at("/apps", "/orders");
+        assert_eq!(itself.without_chroot(), "/orders");
+        assert_eq!(itself.node_prefix(ID, Mode::Exclusive, true, Layout::Plain), "/apps/orders/lock-");
         assert_eq!(dir.permit(ID, 2), format!("{start}/leases/_c_{uuid}-lease-0000000002"));
     }
 
@@ -336,6 +353,19 @@ mod tests {
             "ä000000000",
         ] {
             assert_eq!(Node::read(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_plain_node_has_no_claim_id() {
+        for (name, plain) in [
+            ("lock-0000000007", true),
+            ("lock--000000007", true),
+            ("x-lock-0000000007", false),
+            ("lock-7", false),
+            ("latch-0000000007", false),
+        ] {
+            assert_eq!(is_plain(name), plain, "{name}");
         }
     }
 

@@ -24,6 +24,7 @@ mod maintenance;
 mod notifications;
 mod outbox;
 mod permits;
+mod plain;
 mod position;
 mod record;
 mod release;

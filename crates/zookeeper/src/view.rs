@@ -1,9 +1,10 @@
 //! A directory as operators see it.
 
-use leasehold_core::{ClaimId, HolderView, Lineage, Mode, Name, TokenBlocks, View, WaiterView};
+use leasehold_core::{ClaimId, HolderView, Lineage, Mode, Name, View, WaiterView};
 
 use crate::{
-    keys::{Dir, Node, id_of},
+    config::{Config, Layout},
+    keys::{Dir, Node, id_of, is_plain},
     position::holder_count,
     record::{Record, is_broken},
     wire::Stat,
@@ -40,7 +41,7 @@ pub(crate) struct HeldNodes<'a> {
 }
 
 impl StoredNode {
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
     }
 
@@ -53,8 +54,8 @@ impl StoredNode {
     }
 
     /// The claim id, if the node is ours.
-    fn claim(&self) -> Option<ClaimId> {
-        self.record().and_then(|_| id_of(self.name()))
+    pub(crate) fn claim(&self) -> Option<ClaimId> {
+        self.record().and_then(|record| record.id.or_else(|| id_of(self.name())))
     }
 
     /// The claim id; for a foreign node its name.
@@ -64,21 +65,24 @@ impl StoredNode {
 
     /// The owner, as its program wrote it: a leasehold client writes a record; other programs write an address, a text
     /// or nothing.
-    fn owner(&self) -> String {
+    fn owner(&self, layout: Layout) -> String {
+        let is_known = |name: &str| {
+            Node::read(name).is_none_or(|node| node.is_known) || (layout == Layout::Plain && is_plain(name))
+        };
         let text = || std::str::from_utf8(&self.data).ok().filter(|text| !text.chars().any(char::is_control));
         match self.record() {
             Some(record) => record.owner,
-            None if Node::read(self.name()).is_some_and(|node| !node.is_known) => "unknown kind".to_owned(),
+            None if !is_known(self.name()) => "unknown kind".to_owned(),
             None => text().filter(|text| !text.is_empty()).unwrap_or("another program").to_owned(),
         }
     }
 
-    fn holder(&self, token_blocks: TokenBlocks) -> HolderView {
+    fn holder(&self, config: &Config) -> HolderView {
         let record = self.record();
         HolderView {
             id: self.id(),
-            owner: self.owner(),
-            token: token_blocks.first(self.stat.czxid),
+            owner: self.owner(config.layout),
+            token: config.token_blocks.first(self.stat.czxid),
             held: None,
             remaining: record.as_ref().map(|record| record.hold_time),
             of_session: record.is_none() && self.stat.ephemeral_owner != 0,
@@ -86,8 +90,8 @@ impl StoredNode {
         }
     }
 
-    fn waiter(&self) -> WaiterView {
-        WaiterView { id: self.id(), owner: self.owner(), waiting: None }
+    fn waiter(&self, config: &Config) -> WaiterView {
+        WaiterView { id: self.id(), owner: self.owner(config.layout), waiting: None }
     }
 }
 
@@ -122,19 +126,19 @@ impl DirContents {
     }
 
     /// The name as operators see it.
-    pub(crate) fn view(&self, name: Name, dir: &Dir, token_blocks: TokenBlocks) -> View {
+    pub(crate) fn view(&self, name: Name, dir: &Dir, config: &Config) -> View {
         let mut view = View::free(name, dir.without_chroot());
         view.lineage = self.lineage;
         let held = self.held();
         let lock_holders = held.iter().filter(|held| held.mode.limit().is_none()).count();
         for held in held {
             if let Some(first) = held.nodes.first() {
-                view.add_holder(held.mode, first.holder(token_blocks));
+                view.add_holder(held.mode, first.holder(config));
             }
         }
         let waiters =
             self.lock_queue[lock_holders..].iter().map(|(_, stored)| stored).chain(&self.permits_queue);
-        view.waiters = waiters.map(StoredNode::waiter).collect();
+        view.waiters = waiters.map(|stored| stored.waiter(config)).collect();
         view
     }
 }

@@ -29,7 +29,7 @@ fn script(words: &[&str]) -> Vec<String> {
 
 #[test]
 fn go_by_hand_on_etcd() {
-    exclude_each_other("Go with etcd's client", |port| go::command_line_by_hand(&[port, KEY]));
+    exclude_each_other("Go with etcd's client", |port| go::ETCD_BY_HAND.command_line(&[port, KEY]));
 }
 
 #[test]

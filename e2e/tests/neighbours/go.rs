@@ -1,4 +1,4 @@
-//! Programs with modules of Go. `go` builds each of them once for each list of versions, below `target/tmp`.
+//! Programs in Go. `go` builds each once for each list of versions, below `target/tmp`.
 
 use std::{
     fs,
@@ -9,16 +9,38 @@ use std::{
 
 use crate::packages::{Neighbour, installed};
 
-/// The path of the program with redsync.
-static MASTERS: LazyLock<PathBuf> = LazyLock::new(|| {
+/// A program with redsync.
+pub(crate) static MASTERS: GoProgram = GoProgram(LazyLock::new(|| {
     build("masters", &["github.com/go-redsync/redsync/v4@v4.18.1", "github.com/redis/go-redis/v9@v9.23.0"])
-});
+}));
 
-/// The path of the program that locks by hand with etcd's client.
-static BY_HAND: LazyLock<PathBuf> =
-    LazyLock::new(|| build("etcd_by_hand", &["go.etcd.io/etcd/client/v3@v3.6.5"]));
+/// A program with a lock on etcd that is written by hand with etcd's client.
+pub(crate) static ETCD_BY_HAND: GoProgram =
+    GoProgram(LazyLock::new(|| build("etcd_by_hand", &["go.etcd.io/etcd/client/v3@v3.6.5"])));
 
-/// Builds a program from the source of this name with these modules, and returns its path.
+/// A program with a lock on ZooKeeper that is written by hand.
+pub(crate) static ZOOKEEPER_BY_HAND: GoProgram = GoProgram(LazyLock::new(|| {
+    build("zookeeper_by_hand", &["github.com/samuel/go-zookeeper@v0.0.0-20190923202752-2cc03de413da"])
+}));
+
+/// The path of a program, which is built at its first use.
+pub(crate) struct GoProgram(LazyLock<PathBuf>);
+
+impl GoProgram {
+    /// The command line that starts the program.
+    pub(crate) fn command_line(&self, arguments: &[&str]) -> Vec<String> {
+        [&[self.0.to_str().unwrap()], arguments].concat().into_iter().map(str::to_owned).collect()
+    }
+
+    /// Starts the program: see its source for its arguments.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Neighbour {
+        let mut command = Command::new(&*self.0);
+        command.args(arguments);
+        Neighbour::run(command)
+    }
+}
+
+/// Builds the program from `NAME.go` beside this file, with these modules.
 fn build(name: &str, modules: &[&str]) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-go").join(name);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
@@ -40,25 +62,4 @@ fn build(name: &str, modules: &[&str]) -> PathBuf {
     go(&["build", "-o", name, "."]);
     fs::write(list, wanted).unwrap();
     program
-}
-
-/// The command line that starts the program with redsync.
-pub(crate) fn command_line(arguments: &[&str]) -> Vec<String> {
-    with_arguments(&MASTERS, arguments)
-}
-
-/// The command line that starts the program that locks by hand with etcd's client.
-pub(crate) fn command_line_by_hand(arguments: &[&str]) -> Vec<String> {
-    with_arguments(&BY_HAND, arguments)
-}
-
-fn with_arguments(program: &Path, arguments: &[&str]) -> Vec<String> {
-    [&[program.to_str().unwrap()], arguments].concat().into_iter().map(str::to_owned).collect()
-}
-
-/// Starts the program with redsync: see `masters.go` for its arguments.
-pub(crate) fn start(arguments: &[&str]) -> Neighbour {
-    let mut command = Command::new(&*MASTERS);
-    command.args(arguments);
-    Neighbour::run(command)
 }

@@ -14,3 +14,4 @@ mod redis;
 mod redisson;
 mod redlock;
 mod turns;
+mod zookeeper;

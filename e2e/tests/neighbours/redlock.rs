@@ -103,19 +103,19 @@ fn pottery() {
 fn redsync() {
     let mut nodes = nodes();
     let servers = ports(&nodes);
-    let mut other = go::start(&["hold", &servers, "lock:shared", LEASE]);
+    let mut other = go::MASTERS.start(&["hold", &servers, "lock:shared", LEASE]);
     assert_eq!(other.first_line(), "held");
     let ours = locks(&nodes, "lock:");
     assert!(ours.mutex("shared").blocking().try_acquire().unwrap_err().is_taken());
     other.finish();
     let guard = ours.mutex("shared").blocking().acquire().unwrap();
-    let mut other = go::start(&["try", &servers, "lock:shared", LEASE]);
+    let mut other = go::MASTERS.start(&["try", &servers, "lock:shared", LEASE]);
     assert_eq!(other.first_line(), "taken");
     other.finish();
     guard.release_blocking().unwrap();
 
     let dir = tempfile::tempdir().unwrap();
-    let theirs = go::command_line(&["until", &servers, "lock:shared"]);
+    let theirs = go::MASTERS.command_line(&["until", &servers, "lock:shared"]);
     let mut contest = Contest::of(dir.path(), &url(&nodes, "lock:"), theirs);
     for at in 0..ROUNDS {
         // Another node in each round.

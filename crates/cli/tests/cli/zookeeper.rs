@@ -6,7 +6,7 @@ use leasehold_testkit::server::ZookeeperServer;
 
 use crate::{
     shared,
-    tools::{HOLD, Running, assert_until, code, one_line, stderr, stdout, until},
+    tools::{HOLD, Running, assert_until, code, finish, one_line, stderr, stdout, until},
 };
 
 /// A server, and the command that uses it.
@@ -81,6 +81,40 @@ fn a_node_of_another_program_is_waited_for_shown_and_broken() {
     assert!(one_line(&refused).contains("--force"), "{refused:?}");
     assert_eq!(fixture.code(&["break", "job", "--token", &token, "--force"]), 0);
     assert_eq!(stdout(&waiter.output()), "mine\n");
+}
+
+/// A program written by hand made its node persistent by mistake, so the node stays when the program has ended.
+#[test]
+fn a_persistent_node_is_reported_shown_and_broken() {
+    let fixture = Fixture::new();
+    let url = format!("{}?layout=plain", fixture.server.url());
+    let plain = |args: &[&str]| {
+        let mut command = fixture.leasehold(args);
+        command.env("LEASEHOLD_URL", &url);
+        command
+    };
+    assert_eq!(code(&finish(plain(&["run", "job", "--", "true"]))), 0, "creates the directory");
+    fixture.server.command(&["create", "-s", "/locks/job/lock-", "10.0.0.7"]);
+    for wait in [&["-n"][..], &["-w", "100ms"]] {
+        let refused = finish(plain(&[&["run"], wait, &["job", "--", "true"]].concat()));
+        assert_eq!(code(&refused), 78, "{refused:?}");
+        assert!(one_line(&refused).contains("leasehold break --force"), "{refused:?}");
+    }
+    let shown = stdout(&finish(plain(&["show", "job"])));
+    assert!(shown.contains("10.0.0.7 (foreign)") && shown.contains("no expiry"), "{shown}");
+    let mut waiter = plain(&["run", "job", "--", "echo", "mine"]);
+    waiter.env("RUST_LOG", "warn");
+    let waiter = Running::start(waiter);
+    until("a waiter", || fixture.show("job")["waiters"].as_array().unwrap().len() == 1);
+    let token = fixture.token();
+    assert_eq!(code(&finish(plain(&["break", "job", "--token", &token]))), 77);
+    assert_eq!(code(&finish(plain(&["break", "job", "--token", &token, "--force"]))), 0);
+    let ended = waiter.output();
+    assert_eq!(stdout(&ended), "mine\n");
+    assert!(
+        stderr(&ended).contains("is persistent"),
+        "a waiter without a time limit is told, too: {ended:?}"
+    );
 }
 
 #[test]

@@ -103,7 +103,9 @@ fn url_options_set_node_names_paths_and_rights() {
         ("", "/locks/job/_c_", "-lock-"),
         ("?layout=mutex", "/locks/job/_c_", "-lock-"),
         ("?layout=rw", "/locks/job/_c_", "-__WRIT__"),
+        ("?layout=plain", "/locks/job/lock-", "/lock-0"),
         ("/apps?prefix=/a/b", "/apps/a/b/job/_c_", "-lock-"),
+        ("/apps?layout=plain&path=/a/job", "/apps/a/job/lock-", "/lock-0"),
         ("?acl=world:anyone:cdr", "/locks/job/_c_", "-lock-"),
     ] {
         let mut holder = Running::start(fixture.leasehold_with(query, &hold));

@@ -82,6 +82,14 @@ fn the_zookeeper_engine_conforms() {
     assert!(report.passed.len() > 80, "{report}");
 }
 
+/// It has exclusive locks only, so cases of other modes do not apply.
+#[test]
+fn the_zookeeper_engine_conforms_with_the_layout_of_programs_written_by_hand() {
+    let rig = Rig::plain();
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 45, "{report}");
+}
+
 #[test]
 fn the_zookeeper_engine_conforms_on_three_servers() {
     let ensemble = ZookeeperEnsemble::start();

@@ -11,7 +11,7 @@ pub(crate) use leasehold_testkit::{
     claims::release_of,
     rig::{PATIENCE, acquire, local},
 };
-use leasehold_zookeeper::{Config, ZookeeperEngine};
+use leasehold_zookeeper::{Config, Layout, ZookeeperEngine};
 
 /// A server, and the configuration of its clients.
 pub(crate) struct Rig {
@@ -35,6 +35,13 @@ impl Rig {
         Self { server, proxy, config, runtime: tokio::runtime::Runtime::new().unwrap() }
     }
 
+    /// The same with `layout=plain`.
+    pub(crate) fn plain() -> Self {
+        let mut rig = Self::new();
+        rig.config = rig.config.layout(Layout::Plain);
+        rig
+    }
+
     pub(crate) fn engine(&self) -> Arc<ZookeeperEngine> {
         Arc::new(ZookeeperEngine::new(self.config.clone(), &Env::system()))
     }
@@ -42,7 +49,7 @@ impl Rig {
     /// A client that reaches the server through a proxy.
     pub(crate) fn proxied(&self) -> (Proxy, Arc<ZookeeperEngine>) {
         let proxy = Proxy::start(self.server.port());
-        let config = Config::new(vec![local(proxy.port())]);
+        let config = self.config.clone().servers(vec![local(proxy.port())]);
         (proxy, Arc::new(ZookeeperEngine::new(config, &Env::system())))
     }
 

@@ -8,7 +8,7 @@ use std::{
 
 use leasehold_core::{Env, Locks};
 use leasehold_testkit::suite;
-use leasehold_zookeeper::{Config, ZookeeperEngine};
+use leasehold_zookeeper::{Config, Layout, ZookeeperEngine};
 
 use crate::rig::{PATIENCE, Rig, acquire, local};
 
@@ -20,9 +20,19 @@ const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 
 /// A server with those rights. The clients log in as the locker.
 fn with_users() -> Rig {
+    with_rights(&["/locks"])
+}
+
+/// A server with the rights that the script gives for these arguments.
+fn with_rights(arguments: &[&str]) -> Rig {
     let mut rig = Rig::new();
     let mut script = Command::new("sh");
-    script.args([ACL_SCRIPT, "/locks"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    script
+        .arg(ACL_SCRIPT)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut script = script.spawn().unwrap();
     writeln!(script.stdin.take().unwrap(), "{}\n{}", LOCKER.1, VIEWER.1).unwrap();
     let output = script.wait_with_output().unwrap();
@@ -46,6 +56,37 @@ fn the_zookeeper_engine_conforms_with_the_rights_of_a_locker() {
     let rig = with_users();
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
+}
+
+#[test]
+fn the_plain_layout_conforms_with_the_rights_of_a_locker() {
+    let mut rig = with_users();
+    rig.config = rig.config.layout(Layout::Plain);
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 45, "{report}");
+}
+
+/// `path=`: the administrator creates the directory, and the users have no right outside of it.
+#[test]
+fn a_locker_needs_rights_in_the_directory_of_a_lock_only() {
+    let mut rig = with_rights(&["/orders", "lock"]);
+    rig.server.command_as_super("setAcl / world:anyone:");
+    rig.config = rig.config.path("/orders").unwrap();
+    let (locks, operator) = (rig.locks(), rig.locks());
+    let viewer = locks_of(rig.config.clone().login(VIEWER.0, VIEWER.1));
+    let guard = acquire(&locks, "orders");
+    assert!(operator.mutex("orders").blocking().try_acquire().unwrap_err().is_taken());
+    assert_eq!(rig.run(viewer.list("")).unwrap()[0].holders[0].token, Some(guard.token().number));
+    assert!(viewer.mutex("orders").blocking().try_acquire().unwrap_err().is_taken(), "it may look");
+    assert!(rig.run(viewer.break_hold("orders", guard.token().number, true)).unwrap_err().is_denied());
+    let waiting = operator.mutex("orders").blocking();
+    let waiter = std::thread::spawn(move || waiting.acquire_within(PATIENCE).unwrap());
+    rig.until("it waits", || rig.nodes().len() == 2);
+    rig.run(operator.break_hold("orders", guard.token().number, false)).unwrap();
+    rig.run(guard.lost());
+    drop(guard);
+    waiter.join().unwrap().release_blocking().unwrap();
+    assert!(viewer.mutex("orders").blocking().try_acquire().unwrap_err().is_denied());
 }
 
 #[test]

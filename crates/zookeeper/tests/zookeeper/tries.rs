@@ -1,8 +1,6 @@
 //! I13: a try is answered "taken" only while another claim holds or waits, not because of other tries.
 
 use std::{
-    io::{Read, Write},
-    net::TcpStream,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
@@ -14,7 +12,10 @@ use leasehold_testkit::{
     history::{Granted, History, Recorder},
 };
 
-use crate::rig::Rig;
+use crate::{
+    raw_client::{Kind, LONG_SESSION_MILLIS, RawClient},
+    rig::Rig,
+};
 
 /// Each client influences the answers of the others.
 const CLIENTS: u32 = 3;
@@ -107,54 +108,6 @@ fn concurrent_tries_of_permits_do_not_refuse_each_other() {
     check_tries(|number| Mode::Permits { count: 1 + number % 2, limit: 3 });
 }
 
-/// A session with the node of a try that stopped before its end, behind the head of the queue of a name.
-struct HangingTry {
-    stream: TcpStream,
-    node: Vec<u8>,
-}
-
-impl HangingTry {
-    fn new(port: u16, name: &str) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        // The number that a sequential node would get.
-        let node = format!("/locks/{name}/_c_00000000-0000-0000-0000-000000000000-try-lock-0000000001");
-        let mut hanging = Self { stream, node: text(node.as_bytes()) };
-        // The last known change is 0, the timeout is 30 s, and the session is new.
-        hanging.exchange(&[&[0; 12], &30_000_u32.to_be_bytes()[..], &[0; 8], &text(&[0; 16])].concat());
-        let everybody = [&[0, 0, 0, 1, 0, 0, 0, 31][..], &text(b"world"), &text(b"anyone")].concat();
-        hanging.change(
-            &[&[0, 0, 0, 1, 0, 0, 0, 1][..], &hanging.node, &text(b"x"), &everybody, &[0; 4]].concat(),
-        );
-        hanging
-    }
-
-    /// Deletes the node.
-    fn leave(mut self) {
-        let any_version = (-1_i32).to_be_bytes();
-        self.change(&[&[0, 0, 0, 2, 0, 0, 0, 2][..], &self.node, &any_version].concat());
-    }
-
-    /// Sends a request, which has to succeed.
-    fn change(&mut self, request: &[u8]) {
-        assert_eq!(self.exchange(request)[12..16], [0; 4], "the error of the answer");
-    }
-
-    /// Sends a message and returns the answer.
-    fn exchange(&mut self, request: &[u8]) -> Vec<u8> {
-        self.stream.write_all(&text(request)).unwrap();
-        let mut length = [0; 4];
-        self.stream.read_exact(&mut length).unwrap();
-        let mut answer = vec![0; u32::from_be_bytes(length) as usize];
-        self.stream.read_exact(&mut answer).unwrap();
-        answer
-    }
-}
-
-/// Bytes as ZooKeeper encodes them: with their length.
-fn text(bytes: &[u8]) -> Vec<u8> {
-    [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
-}
-
 /// A hanging try may become the head of the queue at any time, so it refuses other tries, but only while its node
 /// exists. If the node is deleted in the last pause of a try behind it, that try is granted.
 #[test]
@@ -166,7 +119,10 @@ fn a_hanging_try_counts_as_a_waiter_while_it_exists() {
     for round in 0.. {
         let name = format!("n{round}");
         let first = read(&holds, &name).unwrap();
-        let hanging = HangingTry::new(rig.server.port(), &name);
+        // Behind the head of the queue, with the number that a sequential node would get.
+        let node = format!("/locks/{name}/_c_00000000-0000-0000-0000-000000000000-try-lock-0000000001");
+        let mut hanging = RawClient::new(rig.server.port(), LONG_SESSION_MILLIS);
+        hanging.create(&node, b"x", Kind::Ephemeral);
         assert!(read(&tries, &name).unwrap_err().is_taken());
         let answered = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -176,7 +132,7 @@ fn a_hanging_try_counts_as_a_waiter_while_it_exists() {
                 answer
             });
             thread::sleep(IN_THE_LAST_PAUSE);
-            hanging.leave();
+            hanging.delete(&node);
             let in_time = !answered.load(Ordering::SeqCst);
             match trying.join().unwrap() {
                 Ok(guard) => {
