@@ -23,6 +23,7 @@ pub(crate) fn line(shown: &ShownName<'_>) -> String {
         ("holders", array(view.holders.iter().map(holder))),
         ("waiters", array(view.waiters.iter().map(waiter))),
         ("problem", view.problem.as_deref().map_or_else(null, string)),
+        ("note", view.note.as_deref().map_or_else(null, string)),
     ];
     object(&fields) + "\n"
 }
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(
             line_of(&view),
             "{\"name\":\"a\\\"b\",\"engine\":\"file\",\"key\":\"/d/a%22b.lock\",\"mode\":null,\"limit\":null,\
-             \"guarantee\":\"exact\",\"findings\":[],\"lineage\":null,\"holders\":[],\"waiters\":[],\"problem\":null}\n"
+             \"guarantee\":\"exact\",\"findings\":[],\"lineage\":null,\"holders\":[],\"waiters\":[],\"problem\":null,\"note\":null}\n"
         );
     }
 

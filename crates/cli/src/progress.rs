@@ -135,19 +135,30 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// Prints a message if a renewal gets no answer. The field is the label of the lock for this message.
-pub(crate) struct UnansweredRenewals(String);
+/// Prints a message if a renewal finds that another program changed the time of the hold, and with `-v` if a renewal
+/// gets no answer.
+pub(crate) struct RenewalTrouble {
+    /// The label of the lock, for the messages.
+    lock: String,
+    /// Whether `-v` was given.
+    is_verbose: bool,
+}
 
-impl UnansweredRenewals {
+impl RenewalTrouble {
     pub(crate) fn of(plan: &Run) -> Arc<dyn Observe> {
-        Arc::new(Self(plan.lock_label()))
+        Arc::new(Self { lock: plan.lock_label(), is_verbose: plan.verbose > 0 })
     }
 }
 
-impl Observe for UnansweredRenewals {
+impl Observe for RenewalTrouble {
     fn event(&self, event: &Event<'_>) {
-        if let Event::Renewed { unknown: 1.., .. } = event {
-            log::print_message(&format!("{}: a renewal was not answered: it is tried again", self.0));
+        let lock = &self.lock;
+        match event {
+            Event::Renewed { unknown: 1.., .. } if self.is_verbose => {
+                log::print_message(&format!("{lock}: a renewal was not answered: it is tried again"));
+            }
+            Event::TimeChanged { change, .. } => log::print_message(&format!("{lock}: {change}")),
+            _ => {}
         }
     }
 }

@@ -52,6 +52,7 @@ pub(crate) fn show(shown: &ShownName<'_>) -> String {
         line("key", escaped(&view.key)),
         line("mode", view.mode.map_or_else(|| "free".into(), mode_text)),
     ];
+    facts.extend(view.note.iter().map(|note| line("note", escaped(note))));
     match &shown.guarantee.0 {
         Ok(guarantee) => {
             facts.extend(
@@ -116,6 +117,7 @@ pub(crate) fn held_by(view: &View) -> Option<String> {
     if !others.is_empty() {
         let _ = write!(summary, ", and {} more", others.len());
     }
+    let _ = view.note.iter().try_for_each(|note| write!(summary, ": {}", escaped(note)));
     Some(summary)
 }
 
@@ -265,6 +267,14 @@ mod tests {
         assert_eq!(held_by(&view).unwrap(), "blocked by --at-least for 1h02m, 29s left");
         view.holders[0].foreign = true;
         assert!(held_by(&view).unwrap().starts_with("held by kept (foreign)"));
+    }
+
+    #[test]
+    fn a_note_follows_who_holds_the_name() {
+        let mut view = view();
+        view.note = Some("its value is a time\nthat is over".into());
+        let held = held_by(&view).unwrap();
+        assert!(held.ends_with(": its value is a time\\u{a}that is over"), "{held}");
     }
 
     #[test]

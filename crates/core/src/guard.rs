@@ -153,9 +153,13 @@ impl Guard {
     /// The error of the last renewal, on one line, as the engine or the connection reported it; `None` if the last
     /// renewal was confirmed, or there was none. For a hold that [lapsed](Loss::Lapsed) this is the cause; the errors
     /// that report its loss contain it, too.
+    ///
+    /// On Redis also what a confirmed renewal found: that another program had [changed the time](crate::TimeChange) of
+    /// the hold.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
-        self.validity.renewal_error().map(|error| error.as_ref().to_owned())
+        let renewal_error = self.validity.renewal_error().map(|error| error.as_ref().to_owned());
+        renewal_error.or_else(|| self.validity.time_change().map(|change| change.to_string()))
     }
 
     /// Calls `callback` with the reason when the hold is lost. The call comes at the moment at which

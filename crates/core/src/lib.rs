@@ -33,6 +33,7 @@ pub use contract::observe::{Event, Observe};
 pub use contract::owner::{MAX_OWNER_BYTES, Owner};
 pub use contract::profile::{Breaking, Finding, Guarantee, Level, Life, Modes, Profile, REQUEST_TIMEOUT};
 pub use contract::time::{Clock, Instant};
+pub use contract::time_change::{TimeChange, TimeLeft};
 pub use contract::token::{Lineage, Token};
 #[doc(hidden)]
 pub use driver::keeper::is_on_calling_thread;

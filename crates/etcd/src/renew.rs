@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use leasehold_core::{EngineError, Fault, Hold, Instant, Loss, Renewed};
+use leasehold_core::{EngineError, Fault, Hold, Instant, Loss, Renewed, TimeLeft};
 
 use crate::{
     claims::State,
@@ -134,7 +134,7 @@ impl Client {
         match claims.get(hold.id).map(|entry| &entry.state) {
             Some(&State::Held { own: held_revision, .. }) if held_revision == revision => {
                 claims.hold(hold.id, revision, true, (now, now.after(ttl)));
-                Renewed::Extended { ttl: Some(ttl) }
+                Renewed::Extended { ttl: Some(ttl), left: TimeLeft::Unknown }
             }
             _ => Renewed::Lost(Loss::Gone),
         }

@@ -44,7 +44,7 @@ pub use etcd::EtcdFence;
 pub use leasehold_core::{
     Acquire, Blocking, Breaking, Broken, ClaimId, Error, ErrorKind, Event, Finding, Guarantee, Guard,
     HolderView, Keeper, Level, Life, Lineage, Loss, MAX_NAME_BYTES, Mode, Name, Observe, Owner, Pace,
-    Password, Previous, Profile, Request, Rw, Stop, Token, View, WaiterView, WhenUnreachable,
+    Password, Previous, Profile, Request, Rw, Stop, TimeChange, Token, View, WaiterView, WhenUnreachable,
 };
 #[cfg(feature = "etcd")]
 pub use leasehold_etcd::HeldBy as EtcdCompare;

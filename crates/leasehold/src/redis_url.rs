@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold_core::Error;
-use leasehold_redis::{AddressMap, Config, Layout, RedisEngine, Servers};
+use leasehold_redis::{AddressMap, Config, Layout, RedisEngine, Servers, StaleDeadline};
 
 use crate::{
     connect::Connect,
@@ -36,6 +36,15 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         Some(_) => {
             return Err(Error::misconfigured(
                 "the URL option layout is unknown: redisson is known; without it locks are plain strings",
+            ));
+        }
+    }
+    match url.take("stale_deadline").as_deref() {
+        None | Some("taken") => {}
+        Some("reclaim") => config = config.stale_deadline(StaleDeadline::Reclaim)?,
+        Some(_) => {
+            return Err(Error::misconfigured(
+                "the URL option stale_deadline is unknown: reclaim and taken (the default) are known",
             ));
         }
     }
@@ -132,6 +141,9 @@ mod tests {
             "rediss+cluster://a?ca=/ca.pem&cert=/c.pem&key=/k.pem",
             "redis+cluster://a?password_file=/p",
             "redis://a?wait=1",
+            "redis://a?stale_deadline=reclaim",
+            "redis+sentinel://a/mymaster?stale_deadline=reclaim",
+            "redis+cluster://a?stale_deadline=taken",
             "redis://a?layout=redisson&prefix=",
             "redis+sentinel://a/mymaster?layout=redisson&gap=50ms&wait=1",
             "redis+cluster://a?layout=redisson",
@@ -148,6 +160,12 @@ mod tests {
             ("redis+cluster://u:hunter2@a?sentinel_user=w", "\"sentinel_user\" is unknown"),
             ("redis+sentinel://u:hunter2@a/mymaster?layout=rw", "layout is unknown: redisson is known"),
             ("redis://u:hunter2@a?layout=redisson&wake=prl", "different programs"),
+            (
+                "redis://u:hunter2@a?layout=redisson&stale_deadline=reclaim",
+                "stale_deadline=reclaim and layout",
+            ),
+            ("redis://u:hunter2@a?stale_deadline=", "reclaim and taken"),
+            ("redis+cluster://u:hunter2@a?stale_deadline=1", "reclaim and taken"),
             ("redis+sentinel://u:hunter2@a/mymaster?fence=on", "\"fence\" is unknown to redis+sentinel"),
             ("redis+sentinel://u:hunter2@a/mymaster?wake=gong", "prl, walrus and spring"),
             ("redis+sentinel://u:hunter2@a/mymaster?db=x", "db is not a number"),

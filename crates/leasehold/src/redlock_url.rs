@@ -67,6 +67,7 @@ mod tests {
             ("redlock://u:hunter2@a,b,c?db=x", "db is not a number"),
             ("redlock://u:hunter2@a,b,c?ca=/ca.pem", "\"ca\" is unknown"),
             ("redlock://u:hunter2@a,b,c?wait=1", "\"wait\" is unknown"),
+            ("redlock://u:hunter2@a,b,c?stale_deadline=reclaim", "\"stale_deadline\" is unknown"),
             ("redlock://rediss://u:hunter2@a,b,c?cert=/c", "cert and key belong together"),
         ] {
             let error = Locks::connect(url).err().unwrap();

@@ -21,6 +21,18 @@ const MAX_PREFIX_BYTES: usize = 128;
 /// entry lives longer than the longest gap, even if its claim sends no request.
 const MAX_GAP: Duration = Duration::from_secs(10);
 
+/// What happens to a lock key without expiry whose value is a time in the past: the lock of a program with the recipe
+/// `SETNX key time`, which died.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StaleDeadline {
+    /// The key counts as taken, as every foreign key does.
+    #[default]
+    Taken,
+    /// The next claim takes the key over.
+    Reclaim,
+}
+
 /// The configuration: the servers, the login, and the prefix and layout of the keys. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
@@ -40,6 +52,8 @@ pub struct Config {
     pub(crate) wait: u32,
     /// How a lock is stored: as a string, or as a hash of Redisson.
     pub(crate) layout: Layout,
+    /// What happens to a foreign key whose value is a time in the past.
+    pub(crate) stale_deadline: StaleDeadline,
     /// Whether the URL demands encryption. Then the caller must also give the TLS settings.
     pub(crate) wants_tls: bool,
     #[cfg(feature = "tls")]
@@ -78,6 +92,7 @@ impl Config {
             wake: None,
             wait: 0,
             layout: Layout::default(),
+            stale_deadline: StaleDeadline::default(),
             wants_tls: false,
             #[cfg(feature = "tls")]
             tls: None,
@@ -142,12 +157,40 @@ impl Config {
     /// How a lock is stored; as a plain string by default.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for Redisson's layout together with a [`wake`](Self::wake): the
-    /// two settings are for locks of different programs.
+    /// [`is_misconfigured`](Error::is_misconfigured) for Redisson's layout together with a [`wake`](Self::wake) or with
+    /// [`StaleDeadline::Reclaim`]: these settings are for locks of different programs.
     pub fn layout(mut self, layout: Layout) -> Result<Self, Error> {
         self.layout = layout;
         self.check_wake()?;
+        self.check_stale_deadline()?;
         Ok(self)
+    }
+
+    /// What happens to a lock key without expiry whose value is a time in the past. With [`StaleDeadline::Reclaim`] a
+    /// claim takes such a key over: the lock of a program with the recipe `SETNX key time` that died. By default the
+    /// key counts as taken until somebody deletes it.
+    ///
+    /// A time is a whole number of seconds (10 digits) or milliseconds (13 digits) since 1970, perhaps with a fraction.
+    /// It must have been over for more than 5 s by the server's clock. Choose [`StaleDeadline::Reclaim`] only if every
+    /// such number under the [`prefix`](Self::prefix) is the end of a lock.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) for [`StaleDeadline::Reclaim`] together with Redisson's
+    /// [`layout`](Self::layout), whose locks are no strings.
+    pub fn stale_deadline(mut self, stale_deadline: StaleDeadline) -> Result<Self, Error> {
+        self.stale_deadline = stale_deadline;
+        self.check_stale_deadline()?;
+        Ok(self)
+    }
+
+    /// Refuses [`StaleDeadline::Reclaim`] together with the layout of Redisson.
+    fn check_stale_deadline(&self) -> Result<(), Error> {
+        if self.layout != Layout::Plain && self.stale_deadline == StaleDeadline::Reclaim {
+            return Err(Error::misconfigured(
+                "stale_deadline=reclaim and layout=redisson are for locks of different programs: leave one of them out",
+            ));
+        }
+        Ok(())
     }
 
     /// Refuses a `wake` together with the layout of Redisson.

@@ -9,7 +9,7 @@ use leasehold_core::{
 };
 
 use crate::{
-    config::Config,
+    config::{Config, StaleDeadline},
     conn::Conn,
     contention::Contention,
     error::script_error,
@@ -219,12 +219,13 @@ impl RedisEngine {
         };
         // In the order of the request text in `lua/claim.lua`.
         let arguments = format_args!(
-            "{} {mode} {count} {limit} {} {} {} {} {} {} {}",
+            "{} {mode} {count} {limit} {} {} {} {} {} {} {} {}",
             if how == How::Ask { "ask" } else { "create" },
             millis(claim.ttl),
             millis(claim.claim_time.min(claim.ttl)),
             millis(entry_life(claim.ttl)),
             u8::from(claim.may_queue && is_listening),
+            u8::from(self.client.config.stale_deadline == StaleDeadline::Reclaim),
             claim.tokens.clamp(1, leasehold_core::lock_state::MAX_TOKENS),
             channel,
             claim.owner,

@@ -2,10 +2,10 @@
 //! slot is migrating, each request is about one hold, and uses only the lock key and, for shared holds and permits, the
 //! set of the holds.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
-use leasehold_core::{EngineError, Fault, Hold, Loss, Mode, Name, Release, Released, Renewed};
+use leasehold_core::{EngineError, Fault, Hold, Loss, Mode, Name, Release, Released, Renewed, TimeLeft};
 
 use crate::{
     RedisEngine,
@@ -259,12 +259,30 @@ impl RedisEngine {
 /// Reads the script's answer to a renewal.
 fn read_renewed(word: &str, hold: &Hold) -> Renewed {
     match word {
-        "extended" => Renewed::Extended { ttl: Some(hold.ttl) },
         "broken" => Renewed::Lost(Loss::Broken),
         "gone" | "layout" => Renewed::Lost(Loss::Gone),
-        error if is_foreign_type(error) => Renewed::Lost(Loss::Gone),
-        error => Renewed::Unknown(script_error(error)),
+        "overwritten" => Renewed::Lost(Loss::Overwritten),
+        "early" => Renewed::Lost(Loss::EndedEarly),
+        error if is_foreign_type(error) => Renewed::Lost(Loss::Overwritten),
+        word => match read_time_left(word) {
+            Some(left) => Renewed::Extended { ttl: Some(hold.ttl), left },
+            None => Renewed::Unknown(script_error(word)),
+        },
     }
+}
+
+/// Reads how long the hold had left, in the script's answer to a renewal that extended it; `None` for other answers.
+fn read_time_left(word: &str) -> Option<TimeLeft> {
+    let left = word.strip_prefix("extended")?;
+    if left.is_empty() {
+        return Some(TimeLeft::Unknown);
+    }
+    Some(match left.strip_prefix(' ')?.parse::<i64>().ok()? {
+        -1 => TimeLeft::Endless,
+        // The key expired while the script ran, which only servers before Redis 7.2 let happen.
+        ..0 => TimeLeft::Unknown,
+        millis => TimeLeft::For(Duration::from_millis(millis.unsigned_abs())),
+    })
 }
 
 /// The items of one request, and their positions among all items.

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
     RedisEngine,
+    config::StaleDeadline,
     engine::unknown_layout,
     error::Refused,
     guarantee::{self, Topology},
@@ -36,7 +37,7 @@ impl RedisEngine {
         let keys = self.keys(name).map_err(Refused::Failed)?;
         let item = |_: &Route| Ok([Item::new(&keys)].into());
         let mut reply = Reply::new(self.reach.run(keys.slot, Script::Look, item).await?);
-        read_view(name, keys.lock(), &mut reply).map_err(Refused::Failed)
+        read_view(name, keys.lock(), &mut reply, self.client.config.stale_deadline).map_err(Refused::Failed)
     }
 
     /// The names that begin with a prefix and have holders or waiters.
@@ -182,7 +183,12 @@ impl Inspect for RedisEngine {
 }
 
 /// Reads the answer of `lua/look.lua`.
-fn read_view(name: &Name, key: String, reply: &mut Reply) -> Result<View, EngineError> {
+fn read_view(
+    name: &Name,
+    key: String,
+    reply: &mut Reply,
+    stale_deadline: StaleDeadline,
+) -> Result<View, EngineError> {
     if reply.text()? == "layout" {
         return Err(unknown_layout());
     }
@@ -190,8 +196,9 @@ fn read_view(name: &Name, key: String, reply: &mut Reply) -> Result<View, Engine
     let mut view = View::free(name.clone(), key);
     view.lineage = Some(LINEAGE);
     for holder in reply.list()? {
-        let (mode, holder) = holder_view(holder, server_micros)?;
+        let (mode, holder, overdue) = holder_view(holder, server_micros)?;
         view.add_holder(mode, holder);
+        view.note = view.note.or(overdue.map(|overdue| stale_note(overdue, stale_deadline)));
     }
     for mut waiter in reply.list()? {
         let (id, owner) = (waiter.text()?, waiter.text()?);
@@ -202,13 +209,32 @@ fn read_view(name: &Name, key: String, reply: &mut Reply) -> Result<View, Engine
     Ok(view)
 }
 
-/// Reads one holder of the answer of `lua/look.lua`.
-fn holder_view(mut row: Reply, server_micros: u64) -> Result<(Mode, HolderView), EngineError> {
+/// What a lock key without expiry means whose value is a time that has been over for `overdue`.
+fn stale_note(overdue: Duration, stale_deadline: StaleDeadline) -> String {
+    let seconds = overdue.as_secs();
+    match stale_deadline {
+        StaleDeadline::Reclaim => format!(
+            "the key has no expiry, and its value is a time that was over {seconds} s ago: the next claim takes the name over, because of stale_deadline=reclaim"
+        ),
+        StaleDeadline::Taken => format!(
+            "the key has no expiry, and its value is a time that was over {seconds} s ago: its program may have died. Delete the key, or put stale_deadline=reclaim into the URL"
+        ),
+    }
+}
+
+/// Reads one holder of the answer of `lua/look.lua`. Also returns for how long the time in the value of a foreign key
+/// has been over, if there is one.
+fn holder_view(
+    mut row: Reply,
+    server_micros: u64,
+) -> Result<(Mode, HolderView, Option<Duration>), EngineError> {
     let (id, mode, count, limit) = (row.text()?, row.text()?, row.count()?, row.count()?);
     let (token, since_micros) = (row.count()?, row.count()?);
     let remaining = row.millis()?;
     let (owner, state) = (row.text()?, row.text()?);
-    let foreign = state == "foreign";
+    let overdue =
+        state.strip_prefix("stale ").and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
+    let foreign = state == "foreign" || overdue.is_some();
     let (token, held) =
         ((!foreign).then_some(token), (!foreign).then(|| elapsed(server_micros, since_micros)));
     let mode = match mode.as_str() {
@@ -217,7 +243,7 @@ fn holder_view(mut row: Reply, server_micros: u64) -> Result<(Mode, HolderView),
         _ => Mode::Permits { count, limit },
     };
     let owner = if state == "kept" { MIN_HOLD_OWNER.to_owned() } else { owner };
-    Ok((mode, HolderView { id, owner, token, held, remaining, of_session: false, foreign }))
+    Ok((mode, HolderView { id, owner, token, held, remaining, of_session: false, foreign }, overdue))
 }
 
 /// How much time has passed from `since_micros` to `server_micros`, which are both by the server's clock.

@@ -45,7 +45,7 @@ mod wake;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use config::{Config, DEFAULT_PREFIX};
+pub use config::{Config, DEFAULT_PREFIX, StaleDeadline};
 pub use engine::RedisEngine;
 pub use fence::{Fence, Guarded, Reply};
 pub use layout::Layout;

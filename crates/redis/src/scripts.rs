@@ -422,7 +422,7 @@ mod tests {
         let spin = "return answer_items(function(i) for _ = 1, 100000 do call('TIME') end return release_item(i) end)";
         let release = TEXTS[Script::Release as usize].replace("return answer_items(release_item)", spin);
         let claim = |id: &str, permits: &str| {
-            let request = format!("create p {permits} 60000 60000 60000 1 1 news owner");
+            let request = format!("create p {permits} 60000 60000 60000 1 0 1 news owner");
             eval(&server, TEXTS[Script::Claim as usize], &[(&id.repeat(32), &request)]).remove(0)
         };
         let mut subscriber = TcpStream::connect(("127.0.0.1", server.port())).unwrap();

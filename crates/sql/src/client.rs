@@ -11,7 +11,7 @@ use std::{
 
 use leasehold_core::{
     Answer, Claim, ClaimId, Clock, EngineError, Env, Fault, Grant, Hold, How, InFlight, Instant, Mailbox,
-    Mode, Name, Notification, Release, Released, Renewed, ServerClock, Token,
+    Mode, Name, Notification, Release, Released, Renewed, ServerClock, TimeLeft, Token,
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -286,7 +286,10 @@ impl Client {
                             if holds[index].token.lineage != self.database.lineage() {
                                 continue;
                             }
-                            answers[index] = Some(Renewed::Extended { ttl: Some(holds[index].ttl) });
+                            answers[index] = Some(Renewed::Extended {
+                                ttl: Some(holds[index].ttl),
+                                left: TimeLeft::Unknown,
+                            });
                         }
                     }
                 }
@@ -314,7 +317,7 @@ impl Client {
     async fn renew_one(&self, hold: &Hold) -> Renewed {
         let verb = Verb::Renew { id: hold.id, token: hold.token, ttl: hold.ttl };
         match self.apply(&hold.name, &verb).await {
-            Ok(Reply::Renewed(Ok(()))) => Renewed::Extended { ttl: Some(hold.ttl) },
+            Ok(Reply::Renewed(Ok(()))) => Renewed::Extended { ttl: Some(hold.ttl), left: TimeLeft::Unknown },
             Ok(Reply::Renewed(Err(loss))) => {
                 lock_mutex(&self.held).remove(&hold.id);
                 Renewed::Lost(loss)

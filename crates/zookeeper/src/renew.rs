@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use leasehold_core::{ClaimId, EngineError, Fault, Hold, Instant, Loss, Renewed};
+use leasehold_core::{ClaimId, EngineError, Fault, Hold, Instant, Loss, Renewed, TimeLeft};
 
 use crate::{
     claims::State,
@@ -145,7 +145,7 @@ impl Client {
                 if self.config.token_blocks.first(own.czxid) == Some(hold.token.number) =>
             {
                 claims.hold(hold.id, own, true, (now, now.after(ttl)));
-                Renewed::Extended { ttl: Some(ttl) }
+                Renewed::Extended { ttl: Some(ttl), left: TimeLeft::Unknown }
             }
             _ => Renewed::Lost(Loss::Gone),
         }

@@ -23,6 +23,10 @@ pub(crate) static ZOOKEEPER_BY_HAND: GoProgram = GoProgram(LazyLock::new(|| {
     build("zookeeper_by_hand", &["github.com/samuel/go-zookeeper@v0.0.0-20190923202752-2cc03de413da"])
 }));
 
+/// A program with a lock on Redis that is written by hand.
+pub(crate) static REDIS_BY_HAND: GoProgram =
+    GoProgram(LazyLock::new(|| build("redis_by_hand", &["github.com/redis/go-redis/v9@v9.23.0"])));
+
 /// The path of a program, which is built at its first use.
 pub(crate) struct GoProgram(LazyLock<PathBuf>);
 

@@ -1,4 +1,5 @@
-//! A program with Redisson for Java. `mvn` fetches its packages once for each list of versions, below `target/tmp`.
+//! Programs in Java, most of them with Redisson. `mvn` fetches their packages once for each list of versions, below
+//! `target/tmp`.
 
 use std::{
     fs,
@@ -10,14 +11,20 @@ use std::{
 use crate::packages::{Neighbour, installed};
 
 /// The packages: group, name and version.
-const PACKAGES: [[&str; 3]; 2] =
-    [["org.redisson", "redisson", "4.7.0"], ["org.slf4j", "slf4j-nop", "2.0.17"]];
+const PACKAGES: [[&str; 3]; 3] = [
+    ["org.redisson", "redisson", "4.7.0"],
+    ["redis.clients", "jedis", "7.2.0"],
+    ["org.slf4j", "slf4j-nop", "2.0.17"],
+];
+/// The sources beside this file, one for each class.
+const SOURCES: [&str; 3] = ["Neighbour.java", "Cache.java", "RedisByHand.java"];
 
 /// The class path.
 static CLASSES: LazyLock<String> = LazyLock::new(|| {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-java");
-    let source = fs::read_to_string(folder().join("Neighbour.java")).unwrap();
-    let (list, wanted) = (dir.join("list"), format!("{PACKAGES:?}\n{source}"));
+    let sources = SOURCES.map(|source| folder().join(source));
+    let texts = sources.each_ref().map(|source| fs::read_to_string(source).unwrap());
+    let (list, wanted) = (dir.join("list"), format!("{PACKAGES:?}\n{}", texts.concat()));
     let (jars, classes) = (dir.join("jars"), dir.join("classes"));
     let path = format!("{}/*:{}", jars.display(), classes.display());
     if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
@@ -44,7 +51,7 @@ static CLASSES: LazyLock<String> = LazyLock::new(|| {
         &format!("-DoutputDirectory={}", jars.display()),
     ]));
     let mut compile = Command::new("javac");
-    installed(compile.args(["-cp", &path, "-d"]).arg(&classes).arg(folder().join("Neighbour.java")));
+    installed(compile.args(["-cp", &path, "-d"]).arg(&classes).args(sources));
     fs::write(list, wanted).unwrap();
     path
 });
@@ -53,23 +60,27 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours")
 }
 
-/// The command line that starts the program, with options for little memory and a fast start.
-pub(crate) fn command_line(arguments: &[&str]) -> Vec<String> {
-    let java = [
-        "java",
-        "-Xmx160m",
-        "-XX:TieredStopAtLevel=1",
-        "-XX:+UseSerialGC",
-        "-cp",
-        CLASSES.as_str(),
-        "Neighbour",
-    ];
+/// The command line that starts a program: its class, then its arguments. Its options are for little memory and a fast
+/// start.
+pub(crate) fn command_line_of(class: &str, arguments: &[&str]) -> Vec<String> {
+    let java =
+        ["java", "-Xmx160m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", CLASSES.as_str(), class];
     java.iter().chain(arguments).map(|&word| word.to_owned()).collect()
 }
 
-/// Starts the program: see `Neighbour.java` for its arguments.
+/// The command line that starts the program of `Neighbour.java`.
+pub(crate) fn command_line(arguments: &[&str]) -> Vec<String> {
+    command_line_of("Neighbour", arguments)
+}
+
+/// Starts the program of `Neighbour.java`, with these arguments.
 pub(crate) fn start(arguments: &[&str]) -> Neighbour {
-    let command_line = command_line(arguments);
+    start_class("Neighbour", arguments)
+}
+
+/// Starts the program of this class, with these arguments.
+pub(crate) fn start_class(class: &str, arguments: &[&str]) -> Neighbour {
+    let command_line = command_line_of(class, arguments);
     let mut command = Command::new(&command_line[0]);
     command.args(&command_line[1..]);
     Neighbour::run(command)

@@ -11,6 +11,7 @@ mod java;
 mod journal;
 mod packages;
 mod redis;
+mod redis_by_hand;
 mod redisson;
 mod redlock;
 mod turns;

@@ -84,6 +84,23 @@ impl Neighbour {
         Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
+    /// Sends an empty line to its standard input.
+    pub(crate) fn tell(&mut self) {
+        use std::io::Write;
+        self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
+    /// The next line of output, one byte at a time, so that nothing of a later line is lost.
+    pub(crate) fn next_line(&mut self) -> String {
+        use std::io::Read;
+        let output = self.0.stdout.as_mut().unwrap();
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while output.read(&mut byte).unwrap() == 1 && byte != [b'\n'] {
+            line.extend(byte);
+        }
+        String::from_utf8(line).unwrap()
+    }
+
     /// The first line of output: "held" or "taken".
     pub(crate) fn first_line(&mut self) -> String {
         let mut line = String::new();

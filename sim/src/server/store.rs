@@ -8,7 +8,7 @@ use std::{
 
 use leasehold_core::{
     Answer, Broken, Claim, EngineError, Fault, Grant, Hold, How, Instant, Lineage, Loss, Name, Previous,
-    Release, Released, Renewed, Token, View,
+    Release, Released, Renewed, TimeLeft, Token, View,
     lock_state::{LockState, Pushed, Refusal, StepContext, Tombstones},
 };
 
@@ -137,7 +137,7 @@ impl Store {
         });
         match extended {
             Err(loss) if !(loss == Loss::Gone && self.has(Bug::ExtendsAnyClaim)) => Renewed::Lost(loss),
-            _ => Renewed::Extended { ttl: Some(hold.ttl) },
+            _ => Renewed::Extended { ttl: Some(hold.ttl), left: TimeLeft::Unknown },
         }
     }
 

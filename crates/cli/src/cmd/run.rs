@@ -14,7 +14,7 @@ use crate::{
     log,
     nested::{Hold, nested},
     plan::Run,
-    progress::{Steps, UnansweredRenewals},
+    progress::{RenewalTrouble, Steps},
     signals::{Signals, interrupts_wait},
     spawn::become_cmd,
     start::{lock_is_inherited, start, start_failure},
@@ -70,9 +70,7 @@ fn run_as_guardian(plan: &Run, front_link: &FrontLink, event_loop: &EventLoop) -
     if let Some(keeper) = &keeper {
         connect = connect.keeper(keeper.clone());
     }
-    if plan.verbose > 0 {
-        connect = connect.observe(UnansweredRenewals::of(plan));
-    }
+    connect = connect.observe(RenewalTrouble::of(plan));
     let locks = connect.connect(&plan.url)?;
     let mut steps = Steps::begin(plan);
     let deadline = wait_deadline(plan);

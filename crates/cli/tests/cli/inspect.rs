@@ -34,14 +34,15 @@ fn a_free_name_is_shown_as_free() {
             "lineage",
             "holders",
             "waiters",
-            "problem"
+            "problem",
+            "note"
         ])
     );
     assert_eq!(
         (&value["name"], &value["engine"], &value["guarantee"]),
         (&"x".into(), &"file".into(), &"exact".into())
     );
-    for absent in ["mode", "limit", "problem"] {
+    for absent in ["mode", "limit", "problem", "note"] {
         assert_eq!(value[absent], Value::Null, "{absent}");
     }
     assert_eq!(value["key"], format!("{}/x.lock", dir.locks().display()));

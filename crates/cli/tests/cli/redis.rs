@@ -338,3 +338,47 @@ fn a_refused_renewal_is_reported_with_its_reason() {
     assert!(message.contains("redis lock \"job\": lost") && message.contains("NOPERM"), "{message}");
     assert!(message.contains("docs/engines/redis.md") && !message.contains("hunter2"), "{message}");
 }
+
+/// A key without expiry whose value is a time in the past: `show` says why it is taken and what to do, and the option
+/// lets the next run take it over.
+#[test]
+fn a_time_in_the_past_is_explained_and_taken_over() {
+    let fixture = Fixture::new();
+    fixture.server.command(&["SET", "lock:job", "1600000000.5"]);
+    let shown = stdout(&fixture.call(&["show", "job"]));
+    let notes: Vec<_> =
+        shown.lines().filter(|line| line.contains("its value is a time that was over")).collect();
+    assert!(
+        matches!(notes[..], [note] if note.starts_with("note ") && note.contains("Delete the key")),
+        "{shown}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_slice(&fixture.call(&["show", "--json", "job"]).stdout).unwrap();
+    assert!(json["note"].as_str().unwrap().contains("put stale_deadline=reclaim"), "{json}");
+    assert_eq!(code(&fixture.call(&["run", "-n", "job", "--", "true"])), 75);
+    let url = format!("redis://127.0.0.1:{}?stale_deadline=reclaim", fixture.server.port());
+    let output = fixture.call(&["run", "--url", &url, "-n", "job", "--", "true"]);
+    assert_eq!(code(&output), 0, "{output:?}");
+}
+
+/// Each change of the key by a program that does not compare is one line. A change of the time ends nothing.
+#[test]
+fn changes_of_the_key_by_other_programs_are_told() {
+    let fixture = Fixture::new();
+    let mut holder = fixture.holder(&["--ttl", "3s"], HOLD);
+    let command = |words: &[&str]| fixture.server.command(words).concat();
+    command(&["PERSIST", "lock:job"]);
+    until("a renewal mended it", || command(&["PTTL", "lock:job"]) != "-1");
+    command(&["SET", "lock:job", "theirs", "EX", "60"]);
+    until("it ends CMD", || holder.has_ended());
+    let output = holder.output();
+    assert_eq!(code(&output), 76, "{output:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    let lines = |word: &str| text.lines().filter(|line| line.contains(word)).count();
+    assert_eq!(
+        [lines("removed the expiry of this hold"), lines("another program's value is under its key")],
+        [1, 1],
+        "{text}"
+    );
+    assert_eq!(command(&["GET", "lock:job"]), "theirs");
+}

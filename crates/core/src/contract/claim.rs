@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use crate::{EngineError, Instant, Mode, Name, Token};
+use crate::{EngineError, Instant, Mode, Name, TimeLeft, Token};
 
 /// Identifies one claim: 128 random bits from the operating system, made before anything is sent and never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -165,6 +165,9 @@ pub enum Renewed {
     Extended {
         /// The time granted.
         ttl: Option<Duration>,
+        /// How long the hold had left before this renewal. Core compares it with the lease, and tells the holder of a
+        /// change that another program made.
+        left: TimeLeft,
     },
     /// The name is no longer held by this claim.
     Lost(Loss),
@@ -184,6 +187,12 @@ pub enum Loss {
     Broken,
     /// The lock file was replaced or unlinked.
     Replaced,
+    /// Another program's value is under the lock key (Redis): it overwrote the value without comparing it, or took the
+    /// key after it was deleted or its time was shortened.
+    Overwritten,
+    /// The lock key is gone before the end of its lease, and the rest of the data is there (Redis): another program
+    /// deleted the key or shortened its time, or the server evicted it.
+    EndedEarly,
     /// The time limit `max_hold` was reached.
     MaxHold,
     /// The token of the grant was not larger than the token of an earlier grant: the engine lost its state or was
@@ -200,6 +209,8 @@ impl fmt::Display for Loss {
             Self::Gone => "the engine reports it as gone",
             Self::Broken => "an operator broke it",
             Self::Replaced => "its lock file was replaced or unlinked",
+            Self::Overwritten => "another program's value is under its key: a program overwrote the key without comparing its value",
+            Self::EndedEarly => "its key ended early: a program deleted the key or shortened its time without comparing its value",
             Self::MaxHold => "its max_hold ended",
             Self::TokenWentBack => "its token went backwards: the engine lost or restored its state",
             Self::Closed => "its Locks was closed",

@@ -76,6 +76,8 @@ pub struct View {
     pub lineage: Option<Lineage>,
     /// In a list: why the holders could not be read. The unreadable data blocks claims of this name.
     pub problem: Option<String>,
+    /// Why the name is taken and what to do, where its holders alone do not show it.
+    pub note: Option<String>,
 }
 
 impl View {
@@ -83,7 +85,7 @@ impl View {
     #[must_use]
     pub fn free(name: Name, key: String) -> Self {
         let (holders, waiters) = (Vec::new(), Vec::new());
-        Self { name, key, mode: None, holders, waiters, lineage: None, problem: None }
+        Self { name, key, mode: None, holders, waiters, lineage: None, problem: None, note: None }
     }
 
     /// A name that could not be read, with the error.

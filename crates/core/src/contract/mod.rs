@@ -12,4 +12,5 @@ pub(crate) mod owner;
 pub(crate) mod process;
 pub(crate) mod profile;
 pub(crate) mod time;
+pub(crate) mod time_change;
 pub(crate) mod token;

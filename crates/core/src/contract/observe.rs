@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{Loss, Mode, Name, Token};
+use crate::{Loss, Mode, Name, TimeChange, Token};
 
 /// Something that happened to a lock.
 #[derive(Debug)]
@@ -34,6 +34,14 @@ pub enum Event<'a> {
         extended: usize,
         /// How many renewals got no answer.
         unknown: usize,
+    },
+    /// A renewal found that another program had changed the time of the hold (Redis). The hold is valid. Reported again
+    /// only after a renewal that found no change, or another one.
+    TimeChanged {
+        /// The name.
+        name: &'a Name,
+        /// The change.
+        change: TimeChange,
     },
     /// A hold was lost.
     Lost {
@@ -82,6 +90,7 @@ fn trace(event: &Event<'_>) {
         }
         Event::Refused { name, error } => tracing::debug!(%name, %error, "not granted"),
         Event::Renewed { extended, unknown } => tracing::trace!(extended, unknown, "renewed"),
+        Event::TimeChanged { name, change } => tracing::warn!(%name, %change, "time changed"),
         Event::Lost { name, loss, trouble } => tracing::warn!(%name, %loss, trouble, "lost"),
         Event::Released { name, held } => tracing::debug!(%name, ?held, "released"),
     }

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::{Instant, Lease, Loss, Owner, Token, pure::lease::DOUBT};
+use crate::{Instant, Lease, Loss, Owner, TimeChange, Token, pure::lease::DOUBT};
 
 /// Until when one guard is allowed to use its hold; shared between the guard and the keeper. Only the keeper moves the
 /// deadline; the guard only reads it.
@@ -42,6 +42,8 @@ struct RareFields {
     callbacks: Vec<LossCallback>,
     /// The error of the last renewal; `None` if the last renewal was confirmed.
     renewal_error: Option<Arc<str>>,
+    /// How another program had changed the time of the hold, as the last confirmed renewal found.
+    time_change: Option<TimeChange>,
 }
 
 /// A loss with its cause, as reported to users.
@@ -128,9 +130,17 @@ impl Validity {
         }
     }
 
-    /// Clears the error after a renewal that was confirmed.
-    pub(crate) fn renewal_succeeded(&self) {
-        self.rare_fields().renewal_error = None;
+    /// Clears the error after a renewal that was confirmed. `change`: how another program had changed the time of the
+    /// hold, as this renewal found.
+    pub(crate) fn renewal_succeeded(&self, change: Option<TimeChange>) {
+        let mut fields = self.rare_fields();
+        fields.renewal_error = None;
+        fields.time_change = change;
+    }
+
+    /// How another program had changed the time of the hold, as the last confirmed renewal found.
+    pub(crate) fn time_change(&self) -> Option<TimeChange> {
+        self.rare_fields().time_change
     }
 
     /// The error of the last renewal; `None` if the last renewal was confirmed.

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::{
-    Instant, Loss,
+    Instant, Loss, TimeChange, TimeLeft,
     pure::due::{self, RENEW_FRACTION},
 };
 
@@ -28,6 +28,13 @@ pub fn deadline(sent_at: Instant, granted: Duration) -> Instant {
     let margin = (granted / 100).max(LEAST_MARGIN);
     sent_at.after(granted.saturating_sub(drift + margin))
 }
+
+/// A difference between the expected and the measured time of a hold that is smaller than this fraction of the granted
+/// time, plus [`MEASURED_TOLERANCE`], is no change by another program: servers count time in milliseconds, and
+/// their clocks are slewed.
+const MEASURED_FRACTION: u32 = 50;
+/// See [`MEASURED_FRACTION`].
+const MEASURED_TOLERANCE: Duration = Duration::from_millis(20);
 
 /// For how long a hold is valid, from the sending of its request on, that was granted for the time `granted`.
 pub(crate) fn valid_for(granted: Duration) -> Duration {
@@ -84,6 +91,8 @@ pub struct Lease {
     in_doubt: bool,
     /// A pushed grant that no renewal has extended to the full ttl yet.
     pushed: bool,
+    /// What the last confirmed renewal found: how another program had changed the time of the hold.
+    time_change: Option<TimeChange>,
     /// Until when the user wants the hold to last at least, whatever its ttl.
     extended_until: Option<Instant>,
 }
@@ -107,6 +116,7 @@ impl Lease {
             renewal_stopped: false,
             in_doubt: false,
             pushed: false,
+            time_change: None,
             extended_until: None,
         };
         lease.confirm(sent_at, granted, None);
@@ -169,6 +179,43 @@ impl Lease {
                 self.renew_at = Instant::from_nanos(0);
             }
         }
+    }
+
+    /// Compares the time that the hold had left before a renewal with this lease, and stores the change that another
+    /// program made. The renewal was sent at `sent_at` and answered at `now`; call this before
+    /// [`renewed`](Self::renewed). Returns the change if the renewal before did not find the same.
+    ///
+    /// The time was measured between these two moments, so a slow answer never looks like a change. Nor does a change
+    /// of the server's clock that is known: a hold in doubt is not compared.
+    pub(crate) fn compare_time(
+        &mut self,
+        sent_at: Instant,
+        now: Instant,
+        left: TimeLeft,
+    ) -> Option<TimeChange> {
+        if self.lost.is_some() || self.in_doubt || self.deadline == Instant::NEVER {
+            return None;
+        }
+        let tolerance = self.granted_time / MEASURED_FRACTION + MEASURED_TOLERANCE;
+        // A renewal that asked for an extension may have been applied although its answer was lost.
+        let asked = self.requested_ttl(sent_at).max(self.ttl);
+        let longest = asked.max(self.granted_time).max(self.deadline.since(sent_at));
+        let change = match left {
+            TimeLeft::Unknown => None,
+            TimeLeft::Endless => Some(TimeChange::Removed),
+            TimeLeft::For(left) if now.after(left).after(tolerance) < self.deadline => {
+                Some(TimeChange::Shortened)
+            }
+            TimeLeft::For(left) if left > longest + tolerance => Some(TimeChange::Lengthened),
+            TimeLeft::For(_) => None,
+        };
+        let before = std::mem::replace(&mut self.time_change, change);
+        change.filter(|_| change != before)
+    }
+
+    /// How another program had changed the time of the hold, as the last confirmed renewal found.
+    pub(crate) const fn time_change(&self) -> Option<TimeChange> {
+        self.time_change
     }
 
     /// Until when guards are allowed to use the hold: the deadline, or a time long past if the hold is in doubt.

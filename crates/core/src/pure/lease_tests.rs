@@ -336,6 +336,47 @@ fn a_doubted_pushed_lease_is_still_renewed_to_what_was_asked_for() {
     assert!(fixed.requested_ttl(at(200)) < TTL, "once only");
 }
 
+/// A hold of 30 s from 0 on, whose renewal is sent after 10 s: by then it has 20 s left, if no program changed that.
+#[test]
+fn a_changed_time_is_told_from_a_slow_answer() {
+    let secs = |secs| TimeLeft::For(Duration::from_secs(secs));
+    for (answered_at, left, change) in [
+        (10_100, secs(20), None),
+        (10_100, TimeLeft::Unknown, None),
+        (10_100, TimeLeft::Endless, Some(TimeChange::Removed)),
+        (10_100, secs(18), Some(TimeChange::Shortened)),
+        (10_100, secs(0), Some(TimeChange::Shortened)),
+        // The answer took 3 s: the time may have been measured at its end.
+        (13_000, secs(17), None),
+        (13_000, secs(15), Some(TimeChange::Shortened)),
+        // Another renewal of ours, whose answer was lost, may have set the ttl anew.
+        (10_100, secs(30), None),
+        (10_100, secs(31), Some(TimeChange::Lengthened)),
+    ] {
+        let mut lease = lease(0);
+        assert_eq!(lease.compare_time(at(10_000), at(answered_at), left), change, "{answered_at} {left:?}");
+        assert_eq!(lease.compare_time(at(10_000), at(answered_at), left), None, "reported once");
+        assert_eq!(lease.time_change(), change);
+        lease.compare_time(at(10_000), at(10_100), secs(20));
+        assert_eq!(
+            lease.compare_time(at(10_000), at(answered_at), left),
+            change,
+            "reported after it was mended"
+        );
+    }
+}
+
+#[test]
+fn the_time_of_a_hold_in_doubt_or_without_an_end_is_not_compared() {
+    let mut doubted = lease(0);
+    doubted.doubt(at(5000));
+    let mut endless = Lease::granted(at(0), None, TTL, Renewal::Background);
+    for lease in [&mut doubted, &mut endless] {
+        assert_eq!(lease.compare_time(at(10_000), at(10_100), TimeLeft::For(Duration::from_secs(1))), None);
+        assert_eq!(lease.time_change(), None);
+    }
+}
+
 proptest! {
     #[test]
     fn the_time_asked_for_is_enough(valid in 0..u64::MAX / 1_000_000_000) {
@@ -343,4 +384,15 @@ proptest! {
         prop_assert!(valid_for(time_for(valid)) >= valid);
         prop_assert!(time_for(valid) <= valid + valid / 40 + LEAST_MARGIN * 2);
     }
+}
+
+/// The answer to a renewal that asked for an extension was lost, and the engine had applied it.
+#[test]
+fn an_extension_whose_answer_was_lost_is_no_change_by_another_program() {
+    let mut lease = lease(0);
+    let left = TimeLeft::For(Duration::from_secs(600));
+    lease.extend(at(600_000));
+    assert_eq!(lease.compare_time(at(10_000), at(10_100), left), None);
+    lease.forget_extension();
+    assert_eq!(lease.compare_time(at(10_000), at(10_100), left), Some(TimeChange::Lengthened));
 }

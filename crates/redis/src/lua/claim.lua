@@ -2,8 +2,8 @@
 --
 -- KEYS 2.. a lock for each claim
 -- ARGV for each claim: side, id, and the request text: create or ask · mode x, s or p · count · limit (0 for x and s) ·
---      ttl ms · claim time ms · lease of a queue entry, ms · may queue 1 or 0 · tokens · channel · owner; and at the
---      end the server's microseconds when the connection was made
+--      ttl ms · claim time ms · lease of a queue entry, ms · may queue 1 or 0 · reclaims stale locks 1 or 0 · tokens ·
+--      channel · owner; and at the end the server's microseconds when the connection was made
 -- Answers {server time in us, then for each claim one of:
 --   held <token> <tokens> <ttl ms> <how the previous hold ended> · waiting <ahead> <free in ms or -1> <foreign>
 --   taken <ahead> <free in ms or -1> <foreign> · gone · clash <limit> · full · counter · layout, or a server error}.
@@ -96,6 +96,9 @@ local function claim_item(i)
     prune(name)
     if is_foreign(name) then
       note_foreign(name)
+      if request.reclaims == '1' then
+        reclaim(name)
+      end
     end
     settle(name)
     local granted = answer_holder()

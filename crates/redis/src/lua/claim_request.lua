@@ -8,8 +8,8 @@ local function request_of(i)
   if not request then
     request = {}
     request.action, request.mode, request.count, request.limit, request.ttl, request.claim_time, request.entry_life,
-      request.may_queue, request.tokens, request.client = text:match(
-      '^(%l+) (%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%d+) (.*)$')
+      request.may_queue, request.reclaims, request.tokens, request.client = text:match(
+      '^(%l+) (%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%d) (%d+) (.*)$')
     request.record_life = int(request.ttl + ENDED_LIFE)
     parsed[text] = request
   end

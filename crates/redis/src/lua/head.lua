@@ -33,9 +33,12 @@ local function outlive(key, ms)
   end
 end
 
--- Like outlive(), but always writes: so a server that was replaced and accepts no writes refuses the script.
+-- Like outlive(), but always writes: so a server that was replaced and accepts no writes refuses the script. Returns
+-- how long the key would have lived, in ms; -1: for ever.
 local function prolong(key, ms)
-  call('PEXPIRE', key, int(math.max(ms, call('PTTL', key))))
+  local left = call('PTTL', key)
+  call('PEXPIRE', key, int(math.max(ms, left)))
+  return left
 end
 
 -- The beginning of the string under a key; false if there is none. `caller` is redis.call or redis.pcall: for a value

@@ -264,6 +264,12 @@ local function prolong_lock(name, ms)
   end
 end
 
+-- For how long an exclusive hold would last without its renewal, in ms; -1: for ever. nil for shared holds: readers of
+-- Redisson change the time of the hash that they share with ours.
+local function time_left(name)
+  return name.record.mode == 'x' and call('PTTL', name.lock)
+end
+
 -- Sets the remaining time of a lock that exists. The time is longer if readers of Redisson in the same hash need it.
 local function shorten_lock(name, ms)
   if is_reader(name.field) then
@@ -278,6 +284,11 @@ end
 -- True if a foreign lock is under the key.
 local function is_foreign(name)
   return name.others or name.value and not name.record.mode
+end
+
+-- True if a foreign holder or value has replaced our hold. Readers of Redisson may hold beside ours.
+local function is_overwritten(name)
+  return not name.value and name.others == 'x'
 end
 
 -- True if something foreign is in the way of a claim: a holder (except readers of Redisson, for a shared claim), or the

@@ -4,6 +4,7 @@
 -- A hash with more fields than this is not searched for our lock in the other layout: a hash with only such a lock has
 -- two fields.
 local MAX_SEARCHED_FIELDS = 16
+local END_TOLERANCE = 1000 -- by how much the lock of shared holds may outlive the longest of them, in ms
 
 -- Reads the value under the key into name.value. For another type than a string, name.value is the name of the type in
 -- brackets, and name.is_no_lock is true.
@@ -34,9 +35,31 @@ local function drop_lock(name)
   name.value = false
 end
 
--- Extends the lock to at least `ms`.
+-- When the longest of the shared holds or permits ends, in server ms.
+local function last_end(name)
+  return tonumber(call('ZREVRANGE', name.holds, 0, 0, 'WITHSCORES')[2] or 0)
+end
+
+-- Extends the lock to at least `ms`. If another program removed the expiry, the lock lasts as long as the longest of
+-- the shared holds that depend on it.
 local function prolong_lock(name, ms)
+  if name.record.mode ~= 'x' and call('PTTL', name.lock) == -1 then
+    ms = math.max(ms, last_end(name) - math.floor(now_us / 1000))
+  end
   prolong(name.lock, ms)
+end
+
+-- For how long the hold of a claim would last without its renewal, in ms; -1: for ever. The lock of shared holds lasts
+-- as long as the longest of them: a time between this hold's end and that one is not known to be wrong.
+local function time_left(name, id)
+  local left = call('PTTL', name.lock)
+  if name.record.mode == 'x' or left < 0 then
+    return left
+  end
+  local now_ms = math.floor(now_us / 1000)
+  local own = tonumber(call('ZSCORE', name.holds, id)) - now_ms
+  local is_longer = left > last_end(name) - now_ms + END_TOLERANCE
+  return is_longer and left or math.min(left, own)
 end
 
 -- Sets the remaining time of a lock that exists.
@@ -47,6 +70,11 @@ end
 -- True if a foreign lock is under the key.
 local function is_foreign(name)
   return name.value and not name.record.mode
+end
+
+-- True if a foreign value has replaced whatever hold was under the key.
+local function is_overwritten(name)
+  return is_foreign(name)
 end
 
 -- True if something foreign is in the way of a claim.

@@ -3,8 +3,9 @@
 -- KEYS 2 lock
 -- ARGV 1 side
 -- Answers {server time in us, seen, server time in us, holders, waiters} or {server time in us, layout}; a holder is
--- {id, mode, count, limit, token, since us, remaining ms, owner, state}, with the state foreign for another program; a
--- waiter is {id, owner, since us}, or {id, owner, 0} for another program.
+-- {id, mode, count, limit, token, since us, remaining ms, owner, state}, with the state foreign for another program, or
+-- "stale <ms>" if its value is a time that has been over for so long, see stale.lua; a waiter is {id, owner, since us},
+-- or {id, owner, 0} for another program.
 local name = load(KEYS[2], ARGV[1])
 if not name then
   return { now_us, 'layout' }
@@ -41,7 +42,9 @@ end
 
 for _, row in ipairs(foreign_holders(name, is_ours)) do
   local id, mode, remaining, owner = unpack(row)
-  table.insert(holders, { id:sub(1, SHOWN_BYTES), mode, 1, 0, 0, 0, remaining, owner, 'foreign' })
+  local over = overdue(name)
+  local state = over and 'stale ' .. int(over) or 'foreign'
+  table.insert(holders, { id:sub(1, SHOWN_BYTES), mode, 1, 0, 0, 0, remaining, owner, state })
 end
 
 for _, id in ipairs(foreign_waiters(name)) do

@@ -2,8 +2,20 @@
 --
 -- KEYS 2.. a lock for each hold
 -- ARGV for each hold: side, <id>.<token>, ttl ms
--- Answers {server time in us, then for each hold: extended, gone, broken, layout, or the server's error}.
+-- Answers {server time in us, then for each hold one of:
+--   extended <ms for which the hold would have lasted; -1: for ever> · extended, if that is not known
+--   gone · overwritten: a foreign value is under the lock key · early: the lock key ended, and the record says that the
+--   claim holds · broken · layout, or the server's error}.
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold.
+
+-- Whether the record says that the claim holds, whatever is under the lock key.
+local function is_recorded(name, id)
+  if name.record.mode == 'x' then
+    return name.record.holder.id == id and name.record.holder.state ~= 'kept'
+  end
+  return name.record.mode and tonumber(call('ZSCORE', name.holds, id) or 0) > now_ms
+end
+
 local function renew_item(i)
   local expected, ttl = ARGV[3 * i - 1], tonumber(ARGV[3 * i])
   local id, token = expected:match('^(%x+)%.(%d+)$')
@@ -16,6 +28,7 @@ local function renew_item(i)
   if value == expected .. '!' then
     return 'broken'
   end
+  local was_recorded = is_recorded(name, id)
   begin_writes(name)
   prune(name)
   local holder
@@ -29,7 +42,13 @@ local function renew_item(i)
     reply = holder.state == '!' and 'broken' or 'extended'
   end
   if reply == 'extended' then
+    local left = time_left(name, id)
     confirm(name, id, ttl)
+    reply = left and 'extended ' .. int(left) or reply
+  elseif is_overwritten(name) then
+    reply = 'overwritten'
+  elseif reply == 'gone' and was_recorded and not value then
+    reply = 'early'
   end
   settle(name)
   save(name, ttl)

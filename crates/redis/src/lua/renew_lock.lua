@@ -4,7 +4,7 @@
 --
 -- KEYS 1 lock
 -- ARGV as in renew.lua, for one hold
--- Answers {server time in us, extended, gone, broken, or the server's error}.
+-- Answers {server time in us, extended <ms left before>, gone, overwritten, broken, or the server's error}.
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold. The record of the hold
 -- stays true, so that later scripts can rely on the record: so a pushed grant stays unconfirmed.
 local lock, expected, ttl = KEYS[1], ARGV[2], tonumber(ARGV[3])
@@ -12,7 +12,9 @@ local value = string_at(lock, redis.pcall)
 if type(value) == 'table' then
   return { now_us, value.err }
 elseif value == expected or value == expected .. '?' then
-  prolong(lock, ttl)
-  return { now_us, 'extended' }
+  return { now_us, 'extended ' .. int(prolong(lock, ttl)) }
+elseif value == expected .. '!' then
+  return { now_us, 'broken' }
 end
-return { now_us, value == expected .. '!' and 'broken' or 'gone' }
+local is_ours = not value or value:find('^%x+%.%d+[?!]?$') or value:find('^shared%.%x+$') or value:find('^kept%.%d+$')
+return { now_us, is_ours and 'gone' or 'overwritten' }

@@ -4,7 +4,6 @@ local count = redis.pcall('HGET', lock, (field_of(expected, 'x')))
 if type(count) == 'table' then
   return { now_us, count.err }
 elseif count == COUNTS[''] or count == COUNTS['?'] then
-  prolong(lock, ttl)
-  return { now_us, 'extended' }
+  return { now_us, 'extended ' .. int(prolong(lock, ttl)) }
 end
 return { now_us, count == COUNTS['!'] and 'broken' or 'gone' }

@@ -6,12 +6,12 @@ local function fast_path()
   for i = 1, ITEM_COUNT do
     if values[i] == ARGV[3 * i - 1] then
       local lock, ttl = KEYS[i + 1], ARGV[3 * i]
-      prolong(lock, tonumber(ttl))
+      local left = prolong(lock, tonumber(ttl))
       local record = ARGV[3 * i - 2] .. 'c' .. lock
       if call('PTTL', record) < ttl + ENDED_LIFE / 2 then
         call('PEXPIRE', record, int(ttl + ENDED_LIFE))
       end
-      answers[i + 1] = 'extended'
+      answers[i + 1] = 'extended ' .. int(left)
     end
   end
 end

@@ -9,7 +9,9 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use leasehold_core::{BoxFuture, EngineError, Fault, Hold, Loss, Mode, Name, Release, Released, Renewed};
+use leasehold_core::{
+    BoxFuture, EngineError, Fault, Hold, Loss, Mode, Name, Release, Released, Renewed, TimeLeft,
+};
 
 use super::{
     agreement::validity,
@@ -357,7 +359,7 @@ impl HoldTally {
     /// The result of the renewal.
     fn renewed(&self, nodes: usize, quorum: usize, ttl: Duration) -> Renewed {
         if self.with_lock >= quorum {
-            return Renewed::Extended { ttl: Some(validity(ttl)) };
+            return Renewed::Extended { ttl: Some(validity(ttl)), left: TimeLeft::Unknown };
         }
         if self.without_lock > nodes - quorum {
             return Renewed::Lost(if self.is_broken { Loss::Broken } else { Loss::Gone });
@@ -400,11 +402,11 @@ mod tests {
     #[test]
     fn a_hold_is_lost_only_without_a_possible_majority() {
         for (words, expected) in [
-            (["extended", "extended", "-"], "Extended { ttl: Some(900ms) }"),
+            (["extended", "extended", "-"], "Extended { ttl: Some(900ms), left: Unknown }"),
             (["extended", "missing", "-"], "Unknown"),
             (["extended", "error", "-"], "Unknown"),
             (["error", "error", "error"], "Unknown"),
-            (["extended", "missing", "extended"], "Extended { ttl: Some(900ms) }"),
+            (["extended", "missing", "extended"], "Extended { ttl: Some(900ms), left: Unknown }"),
             (["missing", "missing", "-"], "Lost(Gone)"),
             (["extended", "gone", "gone"], "Lost(Gone)"),
             (["missing", "broken", "-"], "Lost(Broken)"),

@@ -2,7 +2,7 @@
 //! notifications that no request asked for.
 
 use leasehold_core::{
-    Answer, Claim, Engine, How, Loss, Mode, Notification, Previous, Released, Renewed, Token,
+    Answer, Claim, Engine, How, Loss, Mode, Notification, Previous, Released, Renewed, TimeLeft, Token,
 };
 
 use crate::{
@@ -63,6 +63,29 @@ fn a_release_in_a_migrating_slot_affects_no_other_claim() {
         }
     });
     rig.until("nothing is left", || rig.leftovers().is_empty());
+}
+
+/// A renewal that reads only the lock key tells the holder of another program's value, and of a changed time.
+#[test]
+fn a_key_that_was_changed_in_a_migrating_slot_is_noticed() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let (slot, owner, to) = rig.slot_and_nodes("{x}");
+    let engine = rig.engine();
+    let claim = rig.claim("{x}");
+    rig.run(async {
+        let grant = granted(&engine, &claim).await;
+        rig.cluster().open_slot(slot, to).unwrap();
+        let command = |command: &[&str]| drop(rig.cluster().command(owner, command));
+        command(&["PERSIST", "lock:{x}"]);
+        let renewed = engine.renew(&[hold_of(&claim, &grant)]).await;
+        assert!(matches!(renewed[..], [Renewed::Extended { left: TimeLeft::Endless, .. }]), "{renewed:?}");
+        command(&["SET", "lock:{x}", "theirs"]);
+        let renewed = engine.renew(&[hold_of(&claim, &grant)]).await;
+        assert!(matches!(renewed[..], [Renewed::Lost(Loss::Overwritten)]), "{renewed:?}");
+        command(&["SET", "lock:{x}", &format!("{}.7", rig.claim("{x}").id)]);
+        let renewed = engine.renew(&[hold_of(&claim, &grant)]).await;
+        assert!(matches!(renewed[..], [Renewed::Lost(Loss::Gone)]), "{renewed:?}");
+    });
 }
 
 fn new_claim_like(rig: &ClusterRig, claim: &Claim) -> Claim {

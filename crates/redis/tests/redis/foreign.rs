@@ -160,9 +160,9 @@ fn a_foreign_type_under_the_lock_key_ends_a_hold() {
     rig.command(&["DEL", "lock:a"]);
     rig.command(&["LPUSH", "lock:a", "x"]);
     // The renewal reports the loss long before the deadline.
-    assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+    assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Overwritten));
     assert!(!guard.check());
-    assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+    assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Overwritten));
     assert_eq!(rig.command(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
 }
 
@@ -208,9 +208,9 @@ fn a_client_that_overwrites_the_lock_key_ends_the_hold() {
         let guard = request.ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
         rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
         // The renewal reports the loss long before the deadline.
-        assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+        assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Overwritten));
         assert!(!guard.check());
-        assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+        assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Overwritten));
         assert_eq!(rig.command(&["GET", "lock:a"]), "theirs", "left as it was");
         rig.command(&["DEL", "lock:a"]);
     }

@@ -90,7 +90,7 @@ fn renewals_and_releases_do_not_read_a_whole_huge_value() {
         rig.command(&["SETRANGE", "lock:a", LAST, "x"]);
         let Claim { id, name, mode, ttl, .. } = claim.clone();
         let hold = Hold { id, name: name.clone(), mode, token: grant.token, ttl };
-        assert!(matches!(engine.renew(&[hold]).await[..], [Renewed::Lost(Loss::Gone)]));
+        assert!(matches!(engine.renew(&[hold]).await[..], [Renewed::Lost(Loss::Overwritten)]));
         assert!(rig.script_memory() < READ_LIMIT, "{} bytes were read to renew", rig.script_memory());
         let ended = Previous::Clean;
         let release = Release { id, name, mode, token: Some(grant.token), ended, min_hold: None };

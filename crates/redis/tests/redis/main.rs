@@ -47,5 +47,7 @@ mod sentinel;
 mod sentinel_failovers;
 mod sentinel_rig;
 mod sockets;
+mod stale_deadlines;
 mod stops;
+mod tampering;
 mod wakes;

@@ -186,7 +186,7 @@ fn a_renewal_only_extends_and_a_loss_is_reported() {
         wrong.token.number += 1;
         assert!(matches!(engine.renew(&[wrong]).await[..], [Renewed::Lost(Loss::Gone)]));
         rig.redisson_runs(&["force unlock", "lock"]);
-        assert!(matches!(engine.renew(&[renewal]).await[..], [Renewed::Lost(Loss::Gone)]));
+        assert!(matches!(engine.renew(&[renewal]).await[..], [Renewed::Lost(Loss::Overwritten)]));
         assert!(matches!(engine.release(&[release_of(&claim, &grant)]).await[..], [Released::NotThere]));
     });
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER], "Redisson's hold is unchanged");

@@ -96,7 +96,9 @@ fn reports_a_loss_once_redirected_to_the_replica(rig: &ClusterRig, owner: usize,
         other.and_then(Guard::release_blocking).is_ok()
     });
     rig.until("the loss is reported", || !guard.check());
-    assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+    // If the first of two renewals got no valid answer, the second no longer finds a record of the hold.
+    let kind = guard.release_blocking().unwrap_err().kind();
+    assert!(matches!(kind, ErrorKind::Lost(Loss::EndedEarly | Loss::Gone)), "{kind:?}");
 }
 
 #[test]

@@ -30,7 +30,8 @@ async fn renew_keeps_a_hold(fixture: &Fixture<'_>) -> Outcome {
         let claim = fixture.claim(&fixture.name(suffix), mode);
         let grant = client_a.acquire(&claim).await?;
         let answers = client_a.engine.renew(&[hold_of(&claim, &grant)]).await;
-        let ttl = expect_match!(&answers[..], [Renewed::Extended { ttl }] => *ttl, "the renewal of {mode}");
+        let ttl =
+            expect_match!(&answers[..], [Renewed::Extended { ttl, .. }] => *ttl, "the renewal of {mode}");
         ensure!(ttl.is_some() == grant.ttl.is_some(), "granted for {:?}, renewed for {ttl:?}", grant.ttl);
         client_b
             .claim_blocked(&fixture.try_claim(
@@ -57,7 +58,7 @@ async fn renew_extends_a_lease(fixture: &Fixture<'_>) -> Outcome {
         let answers = client_a.engine.renew(&[hold_of(&claim, &grant)]).await;
         remaining = expect_match!(
             &answers[..],
-            [Renewed::Extended { ttl: Some(ttl) }] => *ttl,
+            [Renewed::Extended { ttl: Some(ttl), .. }] => *ttl,
             "a renewal within the lease"
         );
         ensure!(remaining >= claim.ttl / 3, "renewed for {remaining:?} of {:?}", claim.ttl);

@@ -7,7 +7,7 @@ use std::{
 
 use leasehold_core::{
     Answer, BoxFuture, Broken, Claim, ClaimId, Engine, EngineError, Grant, Guarantee, Hold, How, Inspect,
-    Mode, Name, Notification, Previous, Profile, Release, Released, Renewed, View,
+    Mode, Name, Notification, Previous, Profile, Release, Released, Renewed, TimeLeft, View,
 };
 use leasehold_testkit::suite::{self, Report};
 
@@ -262,7 +262,10 @@ fn a_renewal_that_always_succeeds_is_caught() {
         renewed: Some(|answers| {
             answers
                 .into_iter()
-                .map(|_| Renewed::Extended { ttl: Some(std::time::Duration::from_secs(1)) })
+                .map(|_| Renewed::Extended {
+                    ttl: Some(std::time::Duration::from_secs(1)),
+                    left: TimeLeft::Unknown,
+                })
                 .collect()
         }),
         ..Defects::default()

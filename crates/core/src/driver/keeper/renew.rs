@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use tokio::sync::oneshot;
 
 use crate::{
-    ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed,
+    ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed, TimeLeft,
     contract::observe::Event,
     driver::keeper::{KeeperJob, TimerKey, batches::batches, poll_once},
     driver::local::UNRESPONSIVE_AFTER,
@@ -64,9 +64,9 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
             shared.set_responsive();
         }
         match answer {
-            Some(Renewed::Extended { ttl }) => {
+            Some(Renewed::Extended { ttl, left }) => {
                 extended += 1;
-                shared.apply_renewal(&hold.name, hold.id, sent_at, ttl);
+                shared.apply_renewal(hold, sent_at, ttl, left);
             }
             Some(Renewed::Lost(loss)) => shared.mark_lost(&hold.name, hold.id, loss),
             Some(Renewed::Unknown(error)) => {
@@ -144,13 +144,14 @@ impl Shared {
         }
     }
 
-    /// Extends a hold after the engine confirmed a renewal that was sent at `sent_at`.
+    /// Extends a hold after the engine confirmed a renewal that was sent at `sent_at`. `left`: how long the hold had
+    /// left before; the holder is told if another program changed it.
     fn apply_renewal(
         self: &Arc<Self>,
-        name: &Name,
-        id: ClaimId,
+        &Hold { ref name, id, .. }: &Hold,
         sent_at: Instant,
         ttl: Option<std::time::Duration>,
+        left: TimeLeft,
     ) {
         let group = self.engine.group(name);
         let mut shard = self.table.shard(name);
@@ -159,12 +160,17 @@ impl Shared {
             return;
         }
         let now = self.now();
+        let new_change = hold.lease.compare_time(sent_at, now, left);
         hold.lease.renewed(sent_at, now, ttl, group);
         for validity in &hold.guards {
             validity.copy_ends(&hold.lease);
-            validity.renewal_succeeded();
+            validity.renewal_succeeded(hold.lease.time_change());
         }
         self.set_lease_timer(name, hold, now);
+        drop(shard);
+        if let Some(change) = new_change {
+            self.observer.event(&Event::TimeChanged { name, change });
+        }
     }
 
     /// Stores the error of a renewal that the engine did not confirm. If no later renewal is confirmed before the

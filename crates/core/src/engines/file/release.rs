@@ -18,7 +18,7 @@ use super::{
     table::{Table, is_alive, read_records},
     wake::wake_pipe,
 };
-use crate::{ClaimId, EngineError, Hold, Instant, Loss, Previous, Release, Released, Renewed};
+use crate::{ClaimId, EngineError, Hold, Instant, Loss, Previous, Release, Released, Renewed, TimeLeft};
 
 /// Whether the table has claims after a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl FileEngine {
             _ => return Renewed::Lost(Loss::Gone),
         }
         match self.loss_of(entry) {
-            Ok(None) => Renewed::Extended { ttl: None },
+            Ok(None) => Renewed::Extended { ttl: None, left: TimeLeft::Unknown },
             Ok(Some(loss)) => Renewed::Lost(loss),
             Err(error) => Renewed::Unknown(error),
         }

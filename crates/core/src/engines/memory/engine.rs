@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::store::{MemoryStore, REQUEST_LIFE, TTL};
 use crate::{
     Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Fault, Hold, How, Life, Mailbox, Name,
-    Notification, Profile, Release, Released, Renewed, pure::lock_state::Refusal,
+    Notification, Profile, Release, Released, Renewed, TimeLeft, pure::lock_state::Refusal,
 };
 
 /// How many tokens a grant carries: the same number as in the file engine.
@@ -50,7 +50,7 @@ impl MemoryEngine {
             .store
             .step(&hold.name, |lock_state, step| lock_state.renew(hold.id, hold.token, hold.ttl, step));
         match renewed {
-            Ok(()) => Renewed::Extended { ttl: Some(hold.ttl) },
+            Ok(()) => Renewed::Extended { ttl: Some(hold.ttl), left: TimeLeft::Unknown },
             Err(loss) => Renewed::Lost(loss),
         }
     }

@@ -56,7 +56,7 @@ fn only_the_matching_grant_is_released_or_renewed() {
     let token = held(create(&engine, &first)).token;
     let wrong = Token { number: token.number + 1, ..token };
     assert!(matches!(renew(&engine, &first, wrong), Renewed::Lost(crate::Loss::Gone)));
-    assert!(matches!(renew(&engine, &first, token), Renewed::Extended { ttl: None }));
+    assert!(matches!(renew(&engine, &first, token), Renewed::Extended { ttl: None, .. }));
     assert!(matches!(send_release(&engine, release_request(&first, Some(token))), Released::Freed));
     assert!(matches!(renew(&engine, &first, token), Renewed::Lost(crate::Loss::Gone)));
     let next = claim("job", Mode::Exclusive);

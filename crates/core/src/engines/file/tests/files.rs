@@ -31,7 +31,7 @@ fn a_removed_or_replaced_lock_file_is_reported_to_its_holder() {
     for (text, change) in changes {
         let first = claim(text, Mode::Exclusive);
         let token = held(create(&engine, &first)).token;
-        assert!(matches!(renew(&engine, &first, token), Renewed::Extended { ttl: None }));
+        assert!(matches!(renew(&engine, &first, token), Renewed::Extended { ttl: None, .. }));
         change(&scratch.lock_file(text));
         assert!(matches!(renew(&engine, &first, token), Renewed::Lost(Loss::Replaced)), "{text}");
         // Other claims use the new file; the release of the old holder does not affect their hold.

@@ -26,7 +26,7 @@ fn a_release_pushes_the_grant_to_the_other_client() {
     let (claim, grant, since) = two.granted();
     assert_eq!((claim, grant.ttl, since), (id(2), Some(CLAIM_TIME), Some(clock.now())));
     assert!(grant.token > first.token);
-    assert!(matches!(two.renew(2, grant.token), Renewed::Extended { ttl: Some(TTL) }));
+    assert!(matches!(two.renew(2, grant.token), Renewed::Extended { ttl: Some(TTL), .. }));
     clock.advance(CLAIM_TIME);
     assert_eq!(held(two.ask(2)).token, grant.token);
     assert!(one.notifications().is_empty());
