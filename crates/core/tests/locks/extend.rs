@@ -48,6 +48,25 @@ fn an_extended_hold_outlasts_an_outage_and_its_renewals_do_not_shorten_it() {
     });
 }
 
+/// A hand-over inside the process keeps the hold, but not the extension: the next guard did not ask for it.
+#[test]
+fn an_extension_is_not_handed_over() {
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, ..) = new_client(&store, &env);
+        let guard = locks.mutex("x").ttl(9 * SECOND).acquire().await.unwrap();
+        let mut waiting = Box::pin(locks.mutex("x").ttl(9 * SECOND).acquire());
+        assert!(time::timeout(SECOND / 1000, &mut waiting).await.is_err());
+        guard.extend(60 * SECOND).await.unwrap();
+        let id = guard.id();
+        drop(guard);
+        let next = waiting.await.unwrap();
+        assert_eq!(next.id(), id, "handed over");
+        time::sleep(4 * SECOND).await;
+        assert!(next.remaining().unwrap() <= 9 * SECOND, "renewed to its own ttl");
+    });
+}
+
 #[test]
 fn an_extension_ends_with_max_hold_and_has_an_upper_limit() {
     paused_runtime().block_on(async {

@@ -114,6 +114,8 @@ impl Shared {
         let waiter =
             state.queue.take_head_if(|head| !has_min_hold && hold.can_hand_over(&head.terms, now))?;
         hold.terms = waiter.terms.clone();
+        // The next guard did not ask for the extension: its renewals set the time of its ttl.
+        hold.lease.forget_extension();
         let ended = std::mem::replace(&mut hold.ended, Previous::Clean);
         let handed_over = true;
         let mut deliveries: Vec<Delivery> =
