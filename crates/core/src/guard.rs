@@ -222,9 +222,11 @@ impl Guard {
         if let Some(report) = self.validity.loss_report(self.handle.now()) {
             return Err(self.lost_error(&report));
         }
+        // A hold on a lease or session whose time is fixed is only confirmed.
+        let until = until.filter(|_| self.handle.profile.extends);
         self.handle.confirm(&self.name, self.id, until).await?;
         match self.validity.loss_report(self.handle.now()) {
-            None => until.map_or(Ok(()), |until| self.handle.check_extension(&self.name, self.id, until)),
+            None => Ok(()),
             Some(report) => Err(self.lost_error(&report)),
         }
     }
@@ -240,7 +242,8 @@ impl Guard {
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if `time` is longer than a hold of the engine's longest ttl is valid;
     /// [`is_misconfigured`](Error::is_misconfigured) if the engine cannot extend the hold so far, because the hold
-    /// lives on a lease or session whose time is fixed (etcd, ZooKeeper); otherwise as [`confirm`](Self::confirm).
+    /// lives on a lease or session whose time is fixed (etcd, ZooKeeper), or on nodes that may hear of the extension at
+    /// different times (Redlock); otherwise as [`confirm`](Self::confirm).
     pub async fn extend(&self, time: Duration) -> Result<Option<std::time::Instant>, Error> {
         let longest = lease::valid_for(*self.handle.profile.ttl.end());
         if time > longest {
@@ -249,7 +252,9 @@ impl Guard {
                 "lock {name:?}: cannot extend by {time}: at most {longest} is allowed"
             )));
         }
-        self.confirm_until(Some(self.handle.now().after(time))).await?;
+        let until = self.handle.now().after(time);
+        self.confirm_until(Some(until)).await?;
+        self.handle.check_extension(&self.name, self.id, until)?;
         Ok(self.deadline())
     }
 

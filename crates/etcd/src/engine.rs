@@ -46,6 +46,7 @@ leasehold_core::forward_engine!(EtcdEngine, |client| async move {
 fn profile(config: &Config, contact: Contact) -> Profile {
     let mut profile = Profile::new("etcd");
     profile.push = true;
+    profile.extends = false;
     profile.poll = WATCHED_POLL;
     profile.entry_life = WATCHED_CLAIM_LIFE;
     profile.tokens = config.token_blocks.size();

@@ -40,6 +40,7 @@ leasehold_core::forward_engine!(ZookeeperEngine, |client| client.mailbox.read())
 fn profile(config: &Config, contact: Contact) -> Profile {
     let mut profile = Profile::new("zookeeper");
     profile.push = true;
+    profile.extends = false;
     profile.poll = WATCHED_POLL;
     profile.entry_life = WATCHED_CLAIM_LIFE;
     profile.tokens = config.token_blocks.size();

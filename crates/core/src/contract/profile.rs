@@ -37,6 +37,8 @@ pub struct Profile {
     /// A release can block the name for a minimum hold time. Where it cannot, the process holds the name until that
     /// time has passed.
     pub supports_min_hold: bool,
+    /// A renewal can ask for a longer time than the claim did, and the engine never shortens it afterwards.
+    pub extends: bool,
     /// What `break` can do.
     pub breaking: Breaking,
     /// The range of ttls that a claim may ask for.
@@ -69,6 +71,7 @@ impl Profile {
             modes: Modes::All,
             fifo: false,
             supports_min_hold: false,
+            extends: true,
             breaking: Breaking::No,
             ttl: Duration::from_millis(100)..=Duration::from_secs(24 * 3600),
             // A queue entry lasts at least this long after the last request of its claim.

@@ -1,4 +1,8 @@
-//! Since when the engine is known to be away, and requests that fail at once because of that.
+//! Outages of the engine, and requests that fail at once because of one.
+//!
+//! A request that the engine does not answer is no proof of an outage: one row may be locked, one script may hang. So
+//! the keeper then asks the engine for a sign of life, again and again until the engine gives one. The engine counts as
+//! unreachable from the first such question that fails until the first that is answered.
 
 use std::{
     sync::{
@@ -8,14 +12,14 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    EngineError, Error, ErrorKind, Instant, Name, driver::keeper::KeeperJob, driver::shared::Shared,
-};
+use tokio::sync::Notify;
 
-/// While the engine is away and requests fail at once, it is asked at most this often whether it is back.
-const PROBE_INTERVAL: Duration = Duration::from_millis(200);
-/// How often a waiting request that fails with an outage looks whether there is one.
-pub(crate) const OUTAGE_CHECK: Duration = Duration::from_millis(250);
+use crate::{EngineError, Error, ErrorKind, Fault, Instant, Name, driver::shared::Shared};
+
+/// The pause between two questions for a sign of life.
+const PROBE_PAUSE: Duration = Duration::from_millis(200);
+/// How long the engine may take for a sign of life.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a request does while the engine cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,99 +28,129 @@ pub enum WhenUnreachable {
     /// after `connect_timeout`.
     #[default]
     Wait,
-    /// It fails at once with [`is_unreachable`](Error::is_unreachable) while the engine is known to be away: from the
-    /// first request of this `Locks` that the engine did not answer until the first that it answers. Requests that
+    /// It fails with [`is_unreachable`](Error::is_unreachable) as soon as the engine is known to be unreachable, and at
+    /// once while it is. If a request gets no answer, the engine is asked for a sign of life five times a second: the
+    /// engine is unreachable from the first such question that fails until the first that is answered. Requests that
     /// wait in the queue fail then, too. Holds are kept and renewed as long as their leases last.
+    ///
+    /// Where several groups of servers share the names (Redis Cluster), nothing is known of the servers together: a
+    /// request fails as soon as its own servers do not answer.
     Fail,
 }
 
 /// What is known of an outage of the engine.
 #[derive(Default)]
 pub(crate) struct Outage {
-    /// The first failure since the last answer, in nanoseconds; 0 if the last request was answered.
+    /// When the first failed request of the outage was answered, in nanoseconds; 0 if there is no outage.
     since: AtomicU64,
-    /// The message of the last failure.
+    /// The message of the last failed question for a sign of life.
     last_error: Mutex<String>,
-    /// A question whether the engine is back is being asked.
+    /// A task asks for signs of life.
     is_probing: AtomicBool,
-    /// When the last such question was asked, in nanoseconds.
-    probed_at: AtomicU64,
+    /// Notified when an outage begins.
+    pub(crate) begins: Notify,
 }
 
 impl Outage {
-    /// Records that the engine answered a request.
-    pub(crate) fn note_answer(&self) {
-        if self.since.load(Ordering::Relaxed) != 0 {
-            self.since.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Records that the engine did not answer a request, or could not be reached for it.
-    pub(crate) fn note_failure(&self, now: Instant, error: &EngineError) {
-        let _ = self.since.compare_exchange(0, now.as_nanos().max(1), Ordering::Relaxed, Ordering::Relaxed);
-        let mut last_error = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
-        if *last_error != error.message {
-            last_error.clone_from(&error.message);
-        }
-    }
-
-    /// Since when the engine is known to be away; `None` if it is not.
+    /// Since when the engine is unreachable; `None` if it is not.
     fn since(&self) -> Option<Instant> {
-        match self.since.load(Ordering::Relaxed) {
+        match self.since.load(Ordering::Acquire) {
             0 => None,
             nanos => Some(Instant::from_nanos(nanos)),
         }
     }
 }
 
-/// A question whether the engine is back; another one may be asked when this value is dropped.
+/// The task that asks for signs of life. Another one may start when this value is dropped.
 struct Probe(Arc<Shared>);
+
+impl Probe {
+    /// Asks until the engine answers. `failed_at`: when a request failed.
+    async fn run(self, failed_at: Instant) {
+        let shared = &self.0;
+        while !shared.is_stopping() && !shared.is_closed() {
+            let ping = shared.catch_panic(async { shared.engine.ping().await });
+            let error = match shared.with_timeout(PROBE_TIMEOUT, ping).await {
+                Some(Ok(Err(error))) if error.fault.is_outage() => error,
+                None => EngineError::new(Fault::Retry, format!("no sign of life within {PROBE_TIMEOUT:?}")),
+                // Any other answer, also a refusal, is a sign of life.
+                Some(_) => break,
+            };
+            *shared.outage.last_error.lock().unwrap_or_else(PoisonError::into_inner) = error.message;
+            let since = failed_at.as_nanos().max(1);
+            if shared.outage.since.compare_exchange(0, since, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                shared.outage.begins.notify_waiters();
+            }
+            shared.sleep_until(shared.now().after(PROBE_PAUSE)).await;
+        }
+    }
+}
 
 impl Drop for Probe {
     fn drop(&mut self) {
+        self.0.outage.since.store(0, Ordering::Release);
         self.0.outage.is_probing.store(false, Ordering::Release);
     }
 }
 
 impl Shared {
-    /// Records what the outcome of a request says about an outage.
-    pub(crate) fn note_outcome<T>(&self, outcome: &Result<T, EngineError>) {
-        match outcome {
-            Err(error) if error.fault.is_outage() => self.outage.note_failure(self.now(), error),
-            _ => self.outage.note_answer(),
+    /// Records that a request for `name` failed. If requests fail during an outage, and the error can mean one, a task
+    /// now asks the engine for signs of life.
+    pub(crate) fn note_failure(self: &Arc<Self>, name: &Name, error: &EngineError) {
+        let is_relevant = self.when_unreachable == WhenUnreachable::Fail && error.fault.is_outage();
+        if !is_relevant
+            || self.engine.group(name).is_some()
+            || self.outage.is_probing.swap(true, Ordering::AcqRel)
+        {
+            return;
         }
+        let probe = Probe(Arc::clone(self));
+        self.spawn(probe.run(self.now()));
     }
 
-    /// If requests fail at once during an outage, and the engine is known to be away: the error for a request for
-    /// `name`. Then this function also asks the engine, in the background, whether it is back.
-    pub(crate) fn outage_error(self: &Arc<Self>, name: &Name) -> Option<Error> {
+    /// If requests fail during an outage, and there is one: the error for a request for `name`.
+    pub(crate) fn outage_error(&self, name: &Name) -> Option<Error> {
         if self.when_unreachable == WhenUnreachable::Wait {
             return None;
         }
-        let since = self.outage.since()?;
-        let now = self.now();
-        self.probe_if_due(now);
-        let (engine, name, seconds) = (self.profile.engine, name.as_str(), now.since(since).as_secs_f64());
+        let seconds = self.now().since(self.outage.since()?).as_secs_f64();
         let last_error = self.outage.last_error.lock().unwrap_or_else(PoisonError::into_inner);
-        let message =
-            format!("{engine} lock {name:?}: the engine is unreachable for {seconds:.1} s: {last_error}");
-        Some(Error::new(ErrorKind::Unreachable, message))
+        Some(self.unreachable_error(name, &format!("for {seconds:.1} s: {last_error}")))
     }
 
-    /// Asks the engine whether it is back, unless it was asked a moment ago.
-    fn probe_if_due(self: &Arc<Self>, now: Instant) {
-        let probed_at = Instant::from_nanos(self.outage.probed_at.load(Ordering::Relaxed));
-        if now.since(probed_at) < PROBE_INTERVAL || self.outage.is_probing.swap(true, Ordering::AcqRel) {
-            return;
+    /// As [`outage_error`](Self::outage_error), after the own request failed with `error`.
+    pub(crate) fn outage_error_after(&self, name: &Name, error: &EngineError) -> Option<Error> {
+        let fails_alone = self.when_unreachable == WhenUnreachable::Fail
+            && error.fault.is_outage()
+            && self.engine.group(name).is_some();
+        if fails_alone {
+            return Some(self.unreachable_error(name, &format!("for this name: {}", error.message)));
         }
-        self.outage.probed_at.store(now.as_nanos(), Ordering::Relaxed);
-        let probe = Probe(Arc::clone(self));
-        self.queue_job(KeeperJob::Spawn(Box::pin(async move {
-            let shared = &probe.0;
-            let answer = shared.with_timeout(shared.profile.request_timeout, shared.engine.ping()).await;
-            if let Some(Ok(())) = answer {
-                shared.outage.note_answer();
-            }
-        })));
+        self.outage_error(name)
+    }
+
+    fn unreachable_error(&self, name: &Name, why: &str) -> Error {
+        let (engine, name) = (self.profile.engine, name.as_str());
+        Error::new(ErrorKind::Unreachable, format!("{engine} lock {name:?}: the engine is unreachable {why}"))
+    }
+
+    /// Sleeps until `at`. Returns earlier with the error for a request for `name` if requests fail during an outage, and
+    /// there is one.
+    pub(crate) async fn sleep_unless_outage(&self, at: Instant, name: &Name) -> Option<Error> {
+        if self.when_unreachable == WhenUnreachable::Wait {
+            self.sleep_until(at).await;
+            return None;
+        }
+        let mut begins = std::pin::pin!(self.outage.begins.notified());
+        // Enabled before the state is read, so that no beginning is missed.
+        begins.as_mut().enable();
+        if let Some(error) = self.outage_error(name) {
+            return Some(error);
+        }
+        tokio::select! {
+            biased;
+            () = begins => self.outage_error(name),
+            () = self.sleep_until(at) => None,
+        }
     }
 }

@@ -18,6 +18,8 @@ const LEAST_MARGIN: Duration = Duration::from_millis(2);
 /// A pushed grant is renewed when this fraction of its claim time has passed, which leaves time for several more tries
 /// of this renewal.
 const PUSHED_FRACTION: u32 = 4;
+/// How long after it was sent a request may still be applied by the engine.
+const LATE_REQUEST: Duration = Duration::from_secs(10);
 /// A renewal that gets no answer is repeated after this fraction of the lease.
 const RETRY_FRACTION: u32 = 12;
 
@@ -93,8 +95,17 @@ pub struct Lease {
     pushed: bool,
     /// What the last confirmed renewal found: how another program had changed the time of the hold.
     time_change: Option<TimeChange>,
-    /// Until when the user wants the hold to last at least, whatever its ttl.
-    extended_until: Option<Instant>,
+    /// The extension that the user asked for.
+    extension: Option<Extension>,
+}
+
+/// An extension of a hold beyond its ttl.
+#[derive(Clone, Copy, Debug)]
+struct Extension {
+    /// Until when the hold is to be valid at least.
+    until: Instant,
+    /// The latest end that a request of this process can have set on the engine.
+    latest_end: Instant,
 }
 
 /// The deadline shown for a hold in doubt: long past, and different from every real deadline.
@@ -117,7 +128,7 @@ impl Lease {
             in_doubt: false,
             pushed: false,
             time_change: None,
-            extended_until: None,
+            extension: None,
         };
         lease.confirm(sent_at, granted, None);
         lease
@@ -151,7 +162,9 @@ impl Lease {
     /// Records that a renewal is sent at `now`. If no answer comes, the next renewal is due a twelfth of the granted
     /// time after `now`, or earlier if the lease is renewed more often.
     pub fn renewal_sent(&mut self, now: Instant) {
-        let retry = self.granted_time.min(self.ttl) / RETRY_FRACTION;
+        // While an extended hold has much time left, a renewal without an answer is repeated more rarely.
+        let time_left = if self.is_extended() { self.deadline.since(now) } else { Duration::ZERO };
+        let retry = self.granted_time.min(self.ttl).max(time_left) / RETRY_FRACTION;
         self.renew_at = now.after(match self.renewal {
             Renewal::Every(every) => retry.min(every),
             Renewal::Background | Renewal::Off => retry,
@@ -193,13 +206,17 @@ impl Lease {
         now: Instant,
         left: TimeLeft,
     ) -> Option<TimeChange> {
-        if self.lost.is_some() || self.in_doubt || self.deadline == Instant::NEVER {
+        let is_outdated = sent_at < self.confirmed_request;
+        if self.lost.is_some()
+            || self.in_doubt
+            || is_outdated
+            || self.deadline == Instant::NEVER
+            || left == TimeLeft::Unknown
+        {
             return None;
         }
         let tolerance = self.granted_time / MEASURED_FRACTION + MEASURED_TOLERANCE;
-        // A renewal that asked for an extension may have been applied although its answer was lost.
-        let asked = self.requested_ttl(sent_at).max(self.ttl);
-        let longest = asked.max(self.granted_time).max(self.deadline.since(sent_at));
+        let longest = self.longest_time(sent_at).max(self.deadline.since(sent_at));
         let change = match left {
             TimeLeft::Unknown => None,
             TimeLeft::Endless => Some(TimeChange::Removed),
@@ -231,18 +248,32 @@ impl Lease {
             Renewal::Off if self.in_doubt && !self.pushed => self.deadline.since(now),
             _ => self.ttl,
         };
-        self.extended_until.map_or(ttl, |until| ttl.max(time_for(until.since(now))))
+        self.extension.map_or(ttl, |extension| ttl.max(time_for(extension.until.since(now))))
     }
 
-    /// Extends the hold: from the next renewal on, the hold lasts until `until` at least, if the engine grants
-    /// that. Never shortens it.
-    pub(crate) fn extend(&mut self, until: Instant) {
-        self.extended_until = self.extended_until.max(Some(until));
+    /// Extends the hold at `now`: from the next renewal on, the hold is valid until `until` at least, if the engine
+    /// grants that. Never shortens it.
+    pub(crate) fn extend(&mut self, now: Instant, until: Instant) {
+        let latest_end = now.after(time_for(until.since(now))).after(LATE_REQUEST);
+        let before = self.extension.unwrap_or(Extension { until, latest_end });
+        self.extension =
+            Some(Extension { until: before.until.max(until), latest_end: before.latest_end.max(latest_end) });
     }
 
-    /// Takes an extension back that the engine does not grant.
-    pub(crate) fn forget_extension(&mut self) {
-        self.extended_until = None;
+    /// Whether the hold was extended beyond its ttl.
+    pub(crate) const fn is_extended(&self) -> bool {
+        self.extension.is_some()
+    }
+
+    /// Whether the hold is in doubt.
+    pub(crate) const fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
+    /// The longest time for which the engine can have the hold from `now` on, by a request that was sent before.
+    pub(crate) fn longest_time(&self, now: Instant) -> Duration {
+        let extended = self.extension.map_or(Duration::ZERO, |extension| extension.latest_end.since(now));
+        self.ttl.max(self.granted_time).max(extended)
     }
 
     /// Ends the lease for this reason. Does nothing if the lease has ended already.
@@ -309,7 +340,7 @@ impl Lease {
         self.granted_time = granted.unwrap_or(self.ttl);
         self.deadline = granted.map_or(Instant::NEVER, |granted| deadline(sent_at, granted));
         // An extended hold is renewed as often as before, so that its loss is known as early as before.
-        let span = match self.extended_until {
+        let span = match self.extension {
             Some(_) => self.granted_time.min(self.ttl),
             None => self.granted_time,
         };

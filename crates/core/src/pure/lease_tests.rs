@@ -57,8 +57,8 @@ fn an_extension_is_kept_by_later_renewals_and_delays_none() {
     for renewal in [Renewal::Background, Renewal::Off] {
         let mut lease = Lease::granted(at(0), Some(TTL), TTL, renewal);
         let until = at(100_000);
-        lease.extend(until);
-        lease.extend(at(50_000));
+        lease.extend(at(0), until);
+        lease.extend(at(0), at(50_000));
         let wanted = lease.requested_ttl(at(5_000));
         assert!(deadline(at(5_000), wanted) >= until, "{wanted:?}");
         lease.renewed(at(5_000), at(5_001), Some(wanted), None);
@@ -70,8 +70,6 @@ fn an_extension_is_kept_by_later_renewals_and_delays_none() {
             assert!(lease.deadline() >= until, "a renewal does not shorten it");
         }
         assert_eq!(lease.requested_ttl(at(90_000)), TTL, "never less than the ttl");
-        lease.forget_extension();
-        assert_eq!(lease.requested_ttl(at(5_000)), TTL);
     }
 }
 
@@ -391,8 +389,43 @@ proptest! {
 fn an_extension_whose_answer_was_lost_is_no_change_by_another_program() {
     let mut lease = lease(0);
     let left = TimeLeft::For(Duration::from_secs(600));
-    lease.extend(at(600_000));
-    assert_eq!(lease.compare_time(at(10_000), at(10_100), left), None);
-    lease.forget_extension();
     assert_eq!(lease.compare_time(at(10_000), at(10_100), left), Some(TimeChange::Lengthened));
+    lease.extend(at(10_000), at(600_000));
+    assert_eq!(lease.compare_time(at(10_000), at(10_100), left), None);
+}
+
+/// The engine never shortens a hold, so until its end an extended hold has more time left than its renewals ask for.
+#[test]
+fn an_extended_hold_that_is_renewed_until_its_end_was_changed_by_nobody() {
+    for (ttl, extension) in [(30_u64, 600_u64), (30, 3600), (10, 300), (1, 84_000)] {
+        let (ttl, extension) = (Duration::from_secs(ttl), Duration::from_secs(extension));
+        let mut lease = Lease::granted(at(0), Some(ttl), ttl, Renewal::Background);
+        lease.extend(at(0), at(0).after(extension));
+        let mut end = at(0).after(ttl);
+        let mut sent_at = at(0);
+        while sent_at < at(0).after(extension + ttl * 3) {
+            let answered_at = sent_at.after(Duration::from_millis(2));
+            let left = TimeLeft::For(end.since(sent_at));
+            assert_eq!(
+                lease.compare_time(sent_at, answered_at, left),
+                None,
+                "{ttl:?} {extension:?} {sent_at:?}"
+            );
+            end = end.max(answered_at.after(lease.requested_ttl(sent_at)));
+            lease.renewed(sent_at, answered_at, Some(end.since(answered_at)), None);
+            sent_at = sent_at.after(ttl / 3);
+        }
+    }
+}
+
+/// An answer to an older request than the one that set the deadline tells of the time before.
+#[test]
+fn an_outdated_answer_is_not_compared() {
+    let mut lease = lease(0);
+    lease.renewed(at(20_000), at(20_001), Some(TTL), None);
+    let left = TimeLeft::For(Duration::from_secs(1));
+    assert_eq!(lease.compare_time(at(10_000), at(20_002), left), None);
+    assert_eq!(lease.compare_time(at(20_000), at(20_002), left), Some(TimeChange::Shortened));
+    assert_eq!(lease.compare_time(at(20_000), at(20_003), TimeLeft::Unknown), None);
+    assert_eq!(lease.time_change(), Some(TimeChange::Shortened), "nothing newer is known");
 }

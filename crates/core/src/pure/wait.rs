@@ -79,7 +79,9 @@ impl Wait {
 
     /// Sets the pace that the user wants; `None`: the intervals of the engine.
     pub fn set_pace(&mut self, pace: Option<Pace>) {
-        self.pace = pace;
+        if self.pace != pace {
+            (self.pace, self.paced_pauses) = (pace, 0);
+        }
     }
 
     /// How to call `claim` the next time.
@@ -137,8 +139,8 @@ impl Wait {
             Answer::Taken(hint) => {
                 self.waited = true;
                 self.how = How::Create;
-                let backed_off = self.back_off(now, jitter);
-                match (backed_off, hint.ask_in) {
+                let paused = self.pause_while_taken(now, jitter);
+                match (paused, hint.ask_in) {
                     (WaitAction::Call { at, how }, Some(ask_in)) => {
                         WaitAction::Call { at: at.min(now.after(ask_in)), how }
                     }
@@ -167,12 +169,24 @@ impl Wait {
         Some(pause)
     }
 
-    /// The pause of the user's pace, else exponential back-off, with jitter so that a fleet of clients does not retry
-    /// in step.
-    fn back_off(&mut self, now: Instant, jitter: u32) -> WaitAction {
+    /// The pause after the answer "taken": that of the user's pace, else exponential back-off.
+    fn pause_while_taken(&mut self, now: Instant, jitter: u32) -> WaitAction {
         match self.paced_pause(jitter) {
             Some(pause) => WaitAction::Call { at: now.after(pause), how: self.how },
-            None => self.back_off_to(LONGEST_PAUSE.min(*self.poll.end()), now, jitter),
+            None => self.back_off(now, jitter),
+        }
+    }
+
+    /// The pause after an error: exponential back-off, with jitter so that a fleet of clients does not retry in step. A
+    /// pace of longer pauses is kept, but a claim in the queue never loses its place by it.
+    fn back_off(&mut self, now: Instant, jitter: u32) -> WaitAction {
+        let action = self.back_off_to(LONGEST_PAUSE.min(*self.poll.end()), now, jitter);
+        let longest = if self.how == How::Ask { *self.poll.end() } else { Duration::MAX };
+        match (action, self.paced_pause(jitter)) {
+            (WaitAction::Call { at, how }, Some(pause)) => {
+                WaitAction::Call { at: at.max(now.after(pause.min(longest))), how }
+            }
+            (action, _) => action,
         }
     }
 

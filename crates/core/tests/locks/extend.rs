@@ -48,9 +48,9 @@ fn an_extended_hold_outlasts_an_outage_and_its_renewals_do_not_shorten_it() {
     });
 }
 
-/// A hand-over inside the process keeps the hold, but not the extension: the next guard did not ask for it.
+/// The next request of the process did not ask for the extension, so it gets a hold of its own.
 #[test]
-fn an_extension_is_not_handed_over() {
+fn an_extended_hold_is_not_handed_over() {
     paused_runtime().block_on(async {
         let (store, env) = new_store();
         let (locks, ..) = new_client(&store, &env);
@@ -61,9 +61,8 @@ fn an_extension_is_not_handed_over() {
         let id = guard.id();
         drop(guard);
         let next = waiting.await.unwrap();
-        assert_eq!(next.id(), id, "handed over");
-        time::sleep(4 * SECOND).await;
-        assert!(next.remaining().unwrap() <= 9 * SECOND, "renewed to its own ttl");
+        assert_ne!(next.id(), id);
+        assert!(next.remaining().unwrap() <= 9 * SECOND);
     });
 }
 

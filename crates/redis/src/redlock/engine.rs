@@ -166,6 +166,7 @@ fn profile(config: &RedlockConfig, contact: Contact) -> Profile {
     let mut profile = Profile::new("redlock");
     profile.life = Life::Lease;
     profile.push = true;
+    profile.extends = false;
     profile.poll = POLL_INTERVALS;
     profile.tokens = TOKENS_PER_GRANT;
     profile.modes = leasehold_core::Modes::Exclusive;

@@ -63,10 +63,6 @@ async fn run_tries(
                 hint
             }
         };
-        if let Some(error) = handle.outage_error(&spec.name) {
-            *last_error = error;
-            return None;
-        }
         // Servers that were never reached are tried for `connect_timeout` at most.
         if tries_left == 0 || handle.connect_deadline(since).is_some_and(|limit| handle.now() >= limit) {
             break;
@@ -76,7 +72,10 @@ async fn run_tries(
         else {
             break;
         };
-        handle.sleep_until(at).await;
+        if let Some(error) = handle.sleep_unless_outage(at, &spec.name).await {
+            *last_error = error;
+            return None;
+        }
     }
     None
 }

@@ -8,9 +8,8 @@ use std::{
 };
 
 use crate::{
-    Answer, Claim, EngineError, Error, Fault, Grant, How, Instant, WhenUnreachable,
+    Answer, Claim, EngineError, Error, Fault, Grant, How, Instant,
     driver::local::{Arrival, Control},
-    driver::outage::OUTAGE_CHECK,
     driver::shared::Shared,
     pure::lease,
     pure::wait::{Wait, WaitAction},
@@ -54,7 +53,7 @@ enum Woken {
     Granted(Grant, Instant),
     /// The engine has to be asked.
     Ask,
-    /// The engine is away, and the request fails.
+    /// The request fails because of an outage.
     Outage(Error),
 }
 
@@ -64,6 +63,9 @@ impl ClaimDriver {
         let mut wait = Wait::new(&self.shared.profile, self.connect_deadline());
         let mut asked_to_extend = false;
         loop {
+            if let Some(error) = self.shared.outage_error(&self.claim.name) {
+                return self.fail(error);
+            }
             let was_on_engine = self.may_be_on_engine;
             let (sent_at, answer) = match first_answer.take() {
                 Some(first_answer) => first_answer,
@@ -75,8 +77,8 @@ impl ClaimDriver {
             self.may_be_on_engine =
                 was_on_engine || answer.as_ref().map_or_else(|error| error.fault.may_be_applied(), |_| true);
             self.note_answer(&answer);
-            if answer.is_err()
-                && let Some(error) = self.shared.outage_error(&self.claim.name)
+            if let Err(error) = &answer
+                && let Some(error) = self.shared.outage_error_after(&self.claim.name, error)
             {
                 return self.fail(error);
             }
@@ -145,22 +147,15 @@ impl ClaimDriver {
         Some((sent_at, answer))
     }
 
-    /// Waits for a notification, until `at` at the latest, or until the engine is known to be away.
+    /// Waits for a notification, until `at` at the latest, or until requests fail because of an outage.
     async fn wait_for_notification(&self, at: Instant) -> Woken {
-        loop {
-            let fails_at_once = self.shared.when_unreachable == WhenUnreachable::Fail;
-            let until = if fails_at_once { at.min(self.shared.now().after(OUTAGE_CHECK)) } else { at };
-            let is_notified = tokio::select! {
-                biased;
-                () = self.control.wake.notified() => true,
-                () = self.shared.sleep_until(until) => false,
-            };
-            if is_notified || self.shared.now() >= at {
-                return self.pushed_grant();
-            }
-            if let Some(error) = self.shared.outage_error(&self.claim.name) {
-                return Woken::Outage(error);
-            }
+        tokio::select! {
+            biased;
+            () = self.control.wake.notified() => self.pushed_grant(),
+            outage = self.shared.sleep_unless_outage(at, &self.claim.name) => match outage {
+                Some(error) => Woken::Outage(error),
+                None => self.pushed_grant(),
+            },
         }
     }
 
@@ -274,13 +269,15 @@ impl Shared {
             }
         };
         let answer = answer.inspect_err(|error| {
-            self.outage.note_failure(self.now(), error);
+            self.note_failure(&claim.name, error);
             // The engine may still hold the request, and send it if it connects after all.
             self.undo(claim);
         })?;
         let no_answer = || Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}")));
         let answer = answer.unwrap_or_else(no_answer);
-        self.note_outcome(&answer);
+        if let Err(error) = &answer {
+            self.note_failure(&claim.name, error);
+        }
         answer
     }
 

@@ -83,11 +83,10 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
         }
     }
     shared.observer.event(&Event::Renewed { extended, unknown });
-    let outcome = last_error.map_or(Ok(()), Err);
-    if outcome.is_err() {
-        shared.note_outcome(&outcome);
+    if let (Some(error), Some(hold)) = (&last_error, holds.first()) {
+        shared.note_failure(&hold.name, error);
     }
-    outcome
+    last_error.map_or(Ok(()), Err)
 }
 
 /// The message of an error on one line. Most holds of a batch have the same error, and share the text: `shared_text`
@@ -223,8 +222,9 @@ impl Shared {
         let renewed_hold = {
             let mut shard = self.table.shard(name);
             shard.get_mut(name).and_then(|state| state.hold(id)).map(|hold| {
-                until.into_iter().for_each(|until| hold.lease.extend(until));
-                hold.as_hold(name, self.now())
+                let now = self.now();
+                until.into_iter().for_each(|until| hold.lease.extend(now, until));
+                hold.as_hold(name, now)
             })
         };
         let Some(hold) = renewed_hold else { return Ok(()) };
@@ -243,19 +243,23 @@ impl Shared {
         }
     }
 
-    /// After a confirmed renewal: an error, if the engine granted less than the extension until `until` that the
-    /// renewal asked for.
+    /// After a confirmed renewal: an error, if the hold is not valid until `until`.
     pub(crate) fn check_extension(&self, name: &Name, id: ClaimId, until: Instant) -> Result<(), Error> {
         let mut shard = self.table.shard(name);
         let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return Ok(()) };
+        let (engine, text) = (self.profile.engine, name.as_str());
+        if hold.lease.is_in_doubt() {
+            let message = format!(
+                "{engine} lock {text:?}: the hold is in doubt, and it is not known if it was extended"
+            );
+            return Err(Error::new(ErrorKind::Unknown, message));
+        }
         if hold.lease.deadline() >= until || hold.lease.lost().is_some() {
             return Ok(());
         }
-        hold.lease.forget_extension();
         Err(Error::misconfigured(format!(
-            "{} lock {:?}: the hold cannot be extended so far: the engine granted {:.1?}; acquire it with a longer ttl",
-            self.profile.engine,
-            name.as_str(),
+            "{engine} lock {text:?}: the hold cannot be extended so far: the engine granted {:.1?}; acquire it with a \
+             longer ttl",
             hold.lease.granted_time()
         )))
     }

@@ -140,7 +140,6 @@ impl Shared {
     /// Records that the engine carried out a request.
     pub(crate) fn set_responsive(&self) {
         self.unresponsive.store(false, Ordering::Relaxed);
-        self.outage.note_answer();
     }
 
     /// Records that the engine did not answer a request before its caller gave up, or did not carry the request out.

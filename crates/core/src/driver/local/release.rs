@@ -77,7 +77,7 @@ impl Shared {
         hold.lease.stop_renewal();
         // R3: a hold in doubt may have ended before its deadline.
         let deadline = hold.lease.valid_until();
-        let ttl = hold.terms.ttl;
+        let ttl = hold.lease.longest_time(now).max(hold.terms.ttl);
         if let Some(timer) = hold.timer.take() {
             self.timers.remove(timer);
         }
@@ -114,8 +114,6 @@ impl Shared {
         let waiter =
             state.queue.take_head_if(|head| !has_min_hold && hold.can_hand_over(&head.terms, now))?;
         hold.terms = waiter.terms.clone();
-        // The next guard did not ask for the extension: its renewals set the time of its ttl.
-        hold.lease.forget_extension();
         let ended = std::mem::replace(&mut hold.ended, Previous::Clean);
         let handed_over = true;
         let mut deliveries: Vec<Delivery> =

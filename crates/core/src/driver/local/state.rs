@@ -121,6 +121,8 @@ impl LocalHold {
     /// Whether one more request with `terms` may use this hold, now or after the guard of the hold is released.
     pub(crate) fn can_hand_over(&self, terms: &Terms, now: Instant) -> bool {
         !self.is_ending
+            // The next guard did not ask for the extension.
+            && !self.lease.is_extended()
             && self.tokens_left > 0
             && now.since(self.granted_at) < super::LONGEST_HANDOVERS
             && self.lease.is_fresh(now)
