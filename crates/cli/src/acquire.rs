@@ -57,7 +57,7 @@ pub(crate) fn acquire_confirmed(
     event_loop: &EventLoop,
     deadline: Option<Duration>,
 ) -> Result<Guard, Failure> {
-    check_waiting(plan, locks, event_loop)?;
+    check_waiting(plan, locks, event_loop, deadline)?;
     let mut was_granted = false;
     loop {
         let Some(guard) = acquire(plan, locks, event_loop, deadline, was_granted)? else { continue };
@@ -73,11 +73,18 @@ pub(crate) fn acquire_confirmed(
 
 /// With `--max-waiting`: fails if as many others wait for the name already. The answer may be outdated when this run
 /// enters the queue, so a few more than the limit may wait for a moment.
-fn check_waiting(plan: &Run, locks: &Locks, event_loop: &EventLoop) -> Result<(), Failure> {
+fn check_waiting(
+    plan: &Run,
+    locks: &Locks,
+    event_loop: &EventLoop,
+    deadline: Option<Duration>,
+) -> Result<(), Failure> {
     let Some(limit) = plan.max_waiting else { return Ok(()) };
     let mut ended_by = None;
     let stop = |signal| interrupts_wait(signal) && ended_by.replace(signal).is_none();
-    let shown = event_loop.block_on(locks.show(plan.name.as_str()), Some(WAITING_LIMIT), stop);
+    let remaining =
+        deadline.map_or(WAITING_LIMIT, |deadline| deadline.saturating_sub(now()).min(WAITING_LIMIT));
+    let shown = event_loop.block_on(locks.show(plan.name.as_str()), Some(remaining), stop);
     let shown = shown.map_err(wait_failure)?;
     if let Some(signal) = ended_by {
         return Err(wait_interrupted(plan, locks, signal));
@@ -92,7 +99,7 @@ fn check_waiting(plan: &Run, locks: &Locks, event_loop: &EventLoop) -> Result<()
         _ if plan.quiet => Err(Failure::silent(plan.not_acquired_code)),
         waiting => {
             let message =
-                format!("{lock}: not acquired: busy: {waiting} others wait, and --max-waiting is {limit}");
+                format!("{lock}: not acquired: busy: waiting already: {waiting}, --max-waiting: {limit}");
             Err(Failure::new(plan.not_acquired_code, message))
         }
     }

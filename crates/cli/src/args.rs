@@ -49,13 +49,13 @@ pub(crate) struct Run {
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) nonblock: bool,
     /// Try at most N times instead of waiting in the queue
-    #[arg(long, value_name = "N", conflicts_with = "nonblock")]
+    #[arg(long, value_name = "N")]
     pub(crate) attempts: Option<u32>,
     /// How often a waiting run asks the engine at the latest: a pause, or one that doubles, as in 100ms..2s
     #[arg(long, value_name = "PAUSE[..LONGEST]", value_parser = pace, allow_hyphen_values = true)]
     pub(crate) retry_every: Option<Pace>,
-    /// Exit (75) at once if N others wait for NAME already
-    #[arg(long, value_name = "N", conflicts_with = "nonblock")]
+    /// Exit (75) at once if N clients wait for NAME already
+    #[arg(long, value_name = "N")]
     pub(crate) max_waiting: Option<usize>,
     /// What to do while the engine cannot be reached; `wait` by default
     #[arg(long, value_name = "WHAT", value_enum)]

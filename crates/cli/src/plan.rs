@@ -105,6 +105,14 @@ impl Run {
                 "--retry-every is longer than --wait: the run would ask only once",
             ));
         }
+        let is_patient = !args.nonblock && args.wait != Some(Duration::ZERO);
+        if !is_patient
+            && (args.attempts.is_some() || args.retry_every.is_some() || args.max_waiting.is_some())
+        {
+            let message =
+                "--attempts, --retry-every and --max-waiting are for runs that wait, without -n and -w 0";
+            return Err(Failure::new(USAGE, message));
+        }
         if args.max_waiting == Some(0) {
             return Err(Failure::new(USAGE, "--max-waiting 0: use --nonblock for a run that does not wait"));
         }

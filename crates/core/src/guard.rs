@@ -150,12 +150,11 @@ impl Guard {
         async move { validity.reported().await }
     }
 
-    /// The error of the last renewal, on one line, as the engine or the connection reported it; `None` if the last
-    /// renewal was confirmed, or there was none. For a hold that [lapsed](Loss::Lapsed) this is the cause; the errors
-    /// that report its loss contain it, too.
+    /// What the last renewal tells against the hold, on one line; `None` if it tells nothing, or there was none:
     ///
-    /// On Redis also what a confirmed renewal found: that another program had [changed the time](crate::TimeChange) of
-    /// the hold.
+    /// - the error of a renewal that was not confirmed, as the engine or the connection reported it. For a hold that
+    ///   [lapsed](Loss::Lapsed) this is the cause; the errors that report its loss contain it, too;
+    /// - on Redis, that a confirmed renewal found the time of the hold [changed](crate::TimeChange). The hold is valid.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let renewal_error = self.validity.renewal_error().map(|error| error.as_ref().to_owned());

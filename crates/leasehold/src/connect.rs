@@ -171,8 +171,8 @@ impl Connect {
         self
     }
 
-    /// What requests do while the engine cannot be reached, used if the URL has no option `when_unreachable` (`wait` or
-    /// `fail`). By default they wait.
+    /// What requests do while the engine cannot be reached; by default they wait. The URL option `when_unreachable` says
+    /// the same (`wait` or `fail`); if the two differ, connecting is refused.
     pub fn when_unreachable(mut self, what: WhenUnreachable) -> Self {
         self.when_unreachable = Some(what);
         self
@@ -205,10 +205,16 @@ impl Connect {
         self.connect_timeout = url.take_duration("connect_timeout")?.or(self.connect_timeout);
         // Zero means that the default counts, as in the clients of databases.
         self.connect_timeout.take_if(|timeout| timeout.is_zero());
-        self.when_unreachable = take_when_unreachable(&mut url)?.or(self.when_unreachable);
+        let of_url = take_when_unreachable(&mut url)?;
+        if of_url.is_some() && self.when_unreachable.is_some() && of_url != self.when_unreachable {
+            return Err(Error::misconfigured(
+                "the URL option when_unreachable says another thing than the program: leave one of them out",
+            ));
+        }
+        self.when_unreachable = of_url.or(self.when_unreachable);
         self.max_waiting = take_max_waiting(&mut url)?.or(self.max_waiting);
         if self.max_waiting == Some(0) {
-            return Err(Error::misconfigured("max_waiting is zero: then no request could ever be granted"));
+            return Err(Error::misconfigured("max_waiting is zero: no request could wait"));
         }
         #[cfg(feature = "tls")]
         crate::tls::check_is_encrypted(&url, &self)?;
@@ -297,6 +303,9 @@ mod tests {
             let error = Locks::connect(url).unwrap_err();
             assert!(error.is_misconfigured() && error.to_string().contains(reason), "{url}: {error}");
         }
+        let options = Connect::default().when_unreachable(WhenUnreachable::Fail);
+        let error = options.connect("memory:?when_unreachable=wait").unwrap_err();
+        assert!(error.is_misconfigured() && error.to_string().contains("leave one of them out"), "{error}");
         assert!(Connect::default().max_waiting(0).connect("memory:").unwrap_err().is_misconfigured());
     }
 

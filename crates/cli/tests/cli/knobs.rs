@@ -47,7 +47,10 @@ fn wrong_paces_attempts_and_intervals_are_refused() {
         (&["--retry-every", "1s..100ms"], 64, "shorter than the first"),
         (&["--retry-every", "2s", "-w", "1s"], 64, "--retry-every is longer than --wait"),
         (&["--attempts", "0"], 64, "attempts is zero"),
-        (&["--attempts", "2", "-n"], 64, "cannot be used with"),
+        (&["--attempts", "2", "-n"], 64, "are for runs that wait"),
+        (&["--attempts", "2", "-w", "0s"], 64, "are for runs that wait"),
+        (&["--retry-every", "1s", "-n"], 64, "are for runs that wait"),
+        (&["--max-waiting", "2", "-n"], 64, "are for runs that wait"),
         (&["--max-waiting", "0"], 64, "use --nonblock"),
         (&["--renew-every", "16s"], 78, "with a ttl of 30s, 1500ms to 15s are allowed"),
         (&["--renew-every", "1s"], 78, "with a ttl of 30s, 1500ms to 15s are allowed"),
@@ -71,7 +74,7 @@ fn one_more_than_may_wait_is_refused_as_busy() {
     assert_eq!(code(&output), 75);
     let message = one_line(&output);
     assert!(
-        message.contains("file lock \"x\": not acquired: busy: 1 others wait, and --max-waiting is 1"),
+        message.contains("file lock \"x\": not acquired: busy: waiting already: 1, --max-waiting: 1"),
         "{message}"
     );
     let output = run(&dir, &["--max-waiting", "1", "-q", "-E", "3"]);

@@ -28,7 +28,8 @@ fn one_more_request_for_a_name_is_refused_without_a_request_to_the_engine() {
         tokio::time::sleep(Duration::from_millis(1)).await;
         let sent = counting.count(Verb::Claim).calls;
         let error = request.acquire().await.unwrap_err();
-        let reason = "busy: 2 requests of this process wait for this name, and max_waiting allows no more";
+        let reason =
+            "busy: requests of this process that wait for this name: 2, and max_waiting allows no more";
         assert!(error.is_busy() && !error.is_taken() && error.to_string().contains(reason), "{error}");
         assert_eq!(counting.count(Verb::Claim).calls, sent);
         assert!(request.try_acquire().await.unwrap_err().is_taken(), "a try does not wait");
@@ -51,7 +52,7 @@ fn the_limit_of_all_names_counts_every_way_in_which_a_wait_ends() {
         let mut waiting = Box::pin(locks.mutex("x").acquire());
         begin(&mut waiting);
         let error = locks.mutex("y").blocking().acquire().unwrap_err();
-        let reason = "busy: 1 requests of this process wait for all names together";
+        let reason = "busy: requests of this process that wait for all names together: 1";
         assert!(error.is_busy() && error.to_string().contains(reason), "{error}");
         match round {
             0 => drop(waiting),

@@ -56,7 +56,7 @@ pub(super) fn check_name(
 
 fn busy_error(engine: &str, name: &Name, waiting: usize, what_for: &str) -> Error {
     let message = format!(
-        "{engine} lock {:?}: busy: {waiting} requests of this process wait {what_for}, and max_waiting allows no more",
+        "{engine} lock {:?}: busy: requests of this process that wait {what_for}: {waiting}, and max_waiting allows no more",
         name.as_str()
     );
     Error::new(ErrorKind::Busy, message)
