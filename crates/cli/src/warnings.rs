@@ -11,11 +11,17 @@ const SHORT_TTL: Duration = Duration::from_secs(1);
 
 /// Prints the warnings about the options of a run.
 pub(crate) fn print(plan: &Run, locks: &Locks) {
-    // Where a hold ends with its process, no time ends it.
-    if plan.quiet || locks.profile().life == Life::Process {
+    if plan.quiet {
         return;
     }
     let lock = lock_label(plan, locks);
+    if let Some(warning) = locks.warning() {
+        log::print_message(&format!("{lock}: warning: {warning}"));
+    }
+    // Where a hold ends with its process, no time ends it.
+    if locks.profile().life == Life::Process {
+        return;
+    }
     if plan.ttl < SHORT_TTL {
         let ttl = short_duration(plan.ttl);
         log::print_message(&format!(

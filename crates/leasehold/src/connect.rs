@@ -27,6 +27,7 @@ pub struct Locks {
     )]
     /// The engine itself, for methods that only some engines have.
     handle: EngineHandle,
+    warning: Option<&'static str>,
 }
 
 /// Options for connecting, in addition to those in the URL.
@@ -70,6 +71,13 @@ impl Locks {
     /// password.
     pub fn connect(url: &str) -> Result<Self, Error> {
         Connect::default().connect(url)
+    }
+
+    /// What often does harm in the URL, although it is allowed; `None` for most URLs. Connecting also writes this text to
+    /// the log.
+    #[must_use]
+    pub const fn warning(&self) -> Option<&'static str> {
+        self.warning
     }
 
     /// Duplicates the descriptor by which a hold of the file engine locks its lock file. The lock stays held as long as
@@ -202,6 +210,7 @@ impl Connect {
     /// with the URL or its engine.
     pub fn connect(mut self, url: &str) -> Result<Locks, Error> {
         let mut url = Url::parse(url)?;
+        let warning = prefix_of_another_layout(&url);
         self.connect_timeout = url.take_duration("connect_timeout")?.or(self.connect_timeout);
         // Zero means that the default counts, as in the clients of databases.
         self.connect_timeout.take_if(|timeout| timeout.is_zero());
@@ -244,7 +253,27 @@ impl Connect {
         if let Some(requests) = self.max_waiting {
             builder = builder.max_waiting(requests);
         }
-        Ok(Locks { core: builder.build(), handle: opened.handle })
+        if let Some(warning) = warning {
+            tracing::warn!(engine = url.scheme, "{warning}");
+        }
+        Ok(Locks { core: builder.build(), handle: opened.handle, warning })
+    }
+}
+
+/// A warning if the keys of this URL lie where another layout of the same engine has its keys.
+fn prefix_of_another_layout(url: &Url) -> Option<&'static str> {
+    let engine = url.scheme.trim_start_matches("rediss").trim_start_matches("redis");
+    let is_redis = engine != url.scheme;
+    match (url.value("layout")?, url.value("prefix")?) {
+        ("redisson", "lock:") if is_redis => Some(
+            "prefix=lock: is the prefix of locks that are plain strings: with layout=redisson on it, programs of the two \
+             layouts get errors instead of waiting for each other",
+        ),
+        ("key", "/locks" | "/locks/") if url.scheme.starts_with("etcd") => Some(
+            "prefix=/locks is the prefix of the default layout: with layout=key on it, programs of the two layouts exclude \
+             each other only in part",
+        ),
+        _ => None,
     }
 }
 
@@ -307,6 +336,22 @@ mod tests {
         let error = options.connect("memory:?when_unreachable=wait").unwrap_err();
         assert!(error.is_misconfigured() && error.to_string().contains("leave one of them out"), "{error}");
         assert!(Connect::default().max_waiting(0).connect("memory:").unwrap_err().is_misconfigured());
+    }
+
+    #[test]
+    fn a_prefix_of_another_layout_is_warned_about() {
+        for (url, is_warned) in [
+            ("redis://h?layout=redisson&prefix=lock:", true),
+            ("redis+cluster://h?layout=redisson&prefix=lock%3A", true),
+            ("redis://h?layout=redisson&prefix=mine:", false),
+            ("redis://h?layout=redisson", false),
+            ("redis://h?prefix=lock:", false),
+            ("etcd://h?layout=key&prefix=/locks", true),
+            ("etcd://h?layout=key&prefix=/lock/", false),
+            ("etcd://h?prefix=/locks", false),
+        ] {
+            assert_eq!(prefix_of_another_layout(&Url::parse(url).unwrap()).is_some(), is_warned, "{url}");
+        }
     }
 
     #[test]

@@ -66,6 +66,11 @@ impl Url {
         self.options.iter().rfind(|(known, _)| known == key).is_some_and(|(_, last)| last == value)
     }
 
+    /// The value of an option, which stays in the URL. If the option is given twice, the last value counts.
+    pub(crate) fn value(&self, key: &str) -> Option<&str> {
+        self.options.iter().rfind(|(known, _)| known == key).map(|(_, value)| value.as_str())
+    }
+
     /// Whether an option is given.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn has_option(&self, key: &str) -> bool {
