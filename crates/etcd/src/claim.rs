@@ -7,8 +7,9 @@ use leasehold_core::{
 };
 
 use crate::{
-    claims::{Blocker, KeyOnLease, State},
+    claims::{self, KeyOnLease, State},
     client::{Client, Failed},
+    config::Layout,
     conn::Conn,
     error::{classify, is_database_full, is_lease_gone, is_reply_too_long, unreadable},
     keys::{self, Dir, Span},
@@ -59,7 +60,9 @@ enum FirstBlocker {
 impl Client {
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         keys::check_mode(claim.mode, self.layout())?;
-        keys::check_name(&self.dir(&claim.name))?;
+        if self.layout() == Layout::Key {
+            keys::check_name(&self.dir(&claim.name))?;
+        }
         if self.in_flight.is_released(claim.id, self.now()) {
             return Ok(Answer::Gone);
         }
@@ -102,6 +105,8 @@ impl Client {
             );
             if let (true, Some(entry)) = (dir.has_lock_key(), self.claims().get(claim.id)) {
                 entry.data.record = record_text(claim, ttl);
+                // An earlier queue key of a lapsed claim was deleted.
+                entry.data.queue_revision = None;
             }
             let in_flight = self.in_flight.start(claim.id, self.next_request_number(), now);
             let (conn, reply) = match self.call(request).await {
@@ -195,6 +200,14 @@ impl Client {
         }
     }
 
+    /// Records that the key of a claim exists, before the client asks for the position of the claim.
+    fn note_queued(&self, claim: &Claim, revision: i64) {
+        let now = self.now();
+        if let Some(entry) = self.claims().get(claim.id) {
+            claims::queued(entry, revision, now);
+        }
+    }
+
     /// Reads the reply of a transaction that created the key, and returns the answer.
     async fn on_key_created(
         &self,
@@ -206,7 +219,9 @@ impl Client {
         proves_free: bool,
     ) -> Result<Answer, EngineError> {
         let revision = reply.revision();
-        self.note_queue_revision(claim.id, revision);
+        if dir.has_lock_key() {
+            self.note_queue_revision(claim.id, revision);
+        }
         if proves_free {
             let position = QueuePosition::default();
             let claim_reply = ClaimReply { revision, read_revision: revision, ttl, position };
@@ -230,10 +245,7 @@ impl Client {
             return Err(EngineError::new(Fault::Refused, "the queue is full: too many claims wait already"));
         }
         if dir.has_lock_key() && position.blocker.is_none() {
-            let now = self.now();
-            if let Some(entry) = self.claims().get(claim.id) {
-                entry.waits(revision, Blocker::Unknown, now);
-            }
+            self.note_queued(claim, revision);
             // The head of the queue creates the lock key.
             return self.recheck(claim, revision).await;
         }
@@ -264,13 +276,10 @@ impl Client {
                 return Ok(AGAIN);
             }
             let revision = own_key.create_revision;
-            self.note_queue_revision(claim.id, revision);
-            if let Some(entry) = self.claims().get(claim.id)
-                && entry.state == State::Made
-            {
-                let now = self.now();
-                entry.waits(revision, Blocker::Unknown, now);
+            if dir.has_lock_key() {
+                self.note_queue_revision(claim.id, revision);
             }
+            self.note_queued(claim, revision);
             return self.recheck(claim, revision).await.map(NextStep::Answer);
         }
         let stored_epoch =
@@ -376,14 +385,13 @@ fn creation_txn(
     } else {
         reads_on_failure(dir, claim.mode, (&key, &epoch_key), &other_kind_spans, first_blocker)
     };
-    let lock_key = dir.lock_key();
-    let put = Put { key, value: record_text(claim, ttl), lease: session.id };
-    let mut success = vec![put.clone().into()];
+    let put = |key| Put { key, value: record_text(claim, ttl), lease: session.id };
+    let mut success = vec![put(key).into()];
     if !proves_free {
         success.push(blockers_range(dir, claim.mode).into());
         success.push(Range::key(&bare_key).keys_only().into());
-    } else if let Some(key) = lock_key {
-        success.push(Put { key, ..put }.into());
+    } else if let Some(lock_key) = dir.lock_key() {
+        success.push(put(lock_key).into());
     }
     Txn { compare: conditions, success, failure }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use leasehold_core::{ClaimEntry, ClaimState, ClaimTable, Mode};
+use leasehold_core::{ClaimEntry, ClaimState, ClaimTable, Instant, Mode};
 
 use crate::{
     keys::Dir,
@@ -92,6 +92,13 @@ impl Blocker {
 /// Whether these claims, each given by its key and its count, together take at most `max_permits`.
 pub(crate) fn fits(ahead: &[(Vec<u8>, u32)], max_permits: u32) -> bool {
     ahead.iter().map(|(_, count)| u64::from(*count)).sum::<u64>() <= u64::from(max_permits)
+}
+
+/// Records that the key of a claim exists, with an unknown position. A claim that is being ended meanwhile stays so.
+pub(crate) fn queued(entry: &mut Entry, revision: i64, now: Instant) {
+    if entry.state == State::Made {
+        entry.waits(revision, Blocker::Unknown, now);
+    }
 }
 
 impl KeysInUse {
@@ -183,7 +190,7 @@ impl Drop for KeyOnLease {
 mod tests {
     use std::time::Duration;
 
-    use leasehold_core::{Instant, Name};
+    use leasehold_core::{Claim, ClaimId, Name, WATCHED_CLAIM_LIFE};
 
     use super::*;
 
@@ -241,6 +248,39 @@ mod tests {
         assert_eq!(new_key().key, b"/locks/a/7.1");
         keys.forget_lease(7);
         assert_eq!(new_key().key, b"/locks/a/7", "the lease is over, and with it the key");
+    }
+
+    /// The reply to the request of a claim arrives after the time of the claim.
+    #[test]
+    fn a_claim_that_is_being_ended_does_not_wait_again() {
+        let claim = Claim {
+            id: ClaimId([1; 16]),
+            name: Name::new("a").unwrap(),
+            mode: Mode::Exclusive,
+            ttl: Duration::from_secs(30),
+            claim_time: Duration::from_secs(30),
+            may_queue: true,
+            tokens: 1,
+            owner: "test".into(),
+            stops_on_term: false,
+        };
+        let new_claims = || {
+            let mut claims = Claims::default();
+            let key = KeyOnLease::new(&KeysInUse::default(), &dir(), Mode::Exclusive, lease_slot(NOW));
+            claims.enter(&claim, key, NOW);
+            claims
+        };
+        let mut in_time = new_claims();
+        queued(in_time.get(claim.id).unwrap(), 5, NOW);
+        assert_eq!(
+            in_time.get(claim.id).unwrap().state,
+            State::Waiting { own: 5, blocker: Blocker::Unknown }
+        );
+        let (mut late, end) = (new_claims(), NOW.after(WATCHED_CLAIM_LIFE));
+        assert_eq!(late.take_overdue(end), [claim.id]);
+        queued(late.get(claim.id).unwrap(), 5, end);
+        assert_eq!(late.get(claim.id).unwrap().state, State::Ending { own: None, may_requeue: false });
+        assert!(late.record_end(claim.id, end).is_some(), "the client forgets the claim");
     }
 
     #[test]

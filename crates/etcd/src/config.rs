@@ -4,6 +4,8 @@ use std::{fmt, time::Duration};
 
 use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, ServersUrl, TokenBlocks};
 
+use crate::keys;
+
 /// The prefix of lock keys, unless the URL names another.
 pub const DEFAULT_PREFIX: &str = "/locks";
 /// The port of a member for which the URL names no port.
@@ -20,8 +22,8 @@ pub enum Layout {
     /// A directory of keys for each name, as in etcd's own client packages: the oldest key of the directory holds.
     #[default]
     Directory,
-    /// One key for each name, the lock key, as in programs that create a key if it is absent: whoever creates the lock
-    /// key holds. Only exclusive locks are possible.
+    /// One key for each name, the lock key, as in programs that create a key if it is absent: the program that creates
+    /// the lock key holds. Only exclusive locks are possible.
     Key,
 }
 
@@ -117,7 +119,8 @@ impl Config {
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for a prefix that has control characters or more than 128 bytes,
-    /// and, with [`Layout::Directory`], for a prefix that is empty or ends in a slash.
+    /// and, with [`Layout::Directory`], for a prefix that is empty or ends in a slash. Also for a prefix that has
+    /// `/key/NAME/queue` in it: leasehold keeps the queue of another lock there.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
         let is_malformed = prefix.len() > MAX_PREFIX_BYTES || prefix.chars().any(char::is_control);
         match self.layout {
@@ -134,6 +137,11 @@ impl Config {
                 )));
             }
             Layout::Directory | Layout::Key => {}
+        }
+        if keys::is_prefix_in_queue(prefix) {
+            return Err(Error::misconfigured(
+                "the prefix of keys must not have /key/NAME/queue in it: leasehold keeps the queue of a lock there",
+            ));
         }
         self.prefix = Some(prefix.to_owned());
         Ok(self)
@@ -202,7 +210,7 @@ mod tests {
         }
         let config = Config::new(vec![member("h", 1)]).login("u", "hunter2");
         assert!(!format!("{config:?}").contains("hunter2"));
-        for prefix in ["", "/", "a/", "a\nb", &"x".repeat(129)] {
+        for prefix in ["", "/", "a/", "a\nb", "/key/x/queue", &"x".repeat(129)] {
             assert!(config.clone().prefix(prefix).is_err(), "{prefix:?}");
         }
     }

@@ -208,13 +208,20 @@ fn starting_with(base: &str, start: &str) -> Span {
     (from, to)
 }
 
-/// The last part of the directory of queue keys. Because of this part, no queue key is an epoch key or the key of a
-/// fence, whatever the prefixes of two programs are: the part before the last of such a key is another word.
+/// The last part of the directory of queue keys. Because of this part, and of the prefixes and names that
+/// [`is_prefix_in_queue`] and [`check_name`] refuse, the directory of the queue of one name contains no queue key of
+/// another name, no epoch key and no key of a fence, also if two programs have different prefixes.
 const QUEUE: &str = "/queue/";
 
 /// The beginning of all queue keys.
 fn queues(prefix: &str) -> String {
     format!("{OWN_KEYS}{prefix}/key/")
+}
+
+/// Whether the keys that leasehold keeps for this prefix would lie in the queue of a name of another prefix.
+pub(crate) fn is_prefix_in_queue(prefix: &str) -> bool {
+    let parts: Vec<&str> = prefix.split('/').skip(1).collect();
+    parts.windows(3).any(|parts| matches!(parts, ["key", name, "queue"] if !name.is_empty()))
 }
 
 /// The key that a client reads to find out whether it has access to the locks. No client writes this key.
@@ -252,12 +259,18 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// An error for a name whose lock key would be one of our own keys.
+/// An error for a name whose lock key would be one of our own keys, and for a name whose queue would lie in the queue
+/// of another name.
 pub(crate) fn check_name(dir: &Dir) -> Result<(), EngineError> {
     match &dir.lock_key {
         Some(lock_key) if lock_key.starts_with(OWN_KEYS) => Err(EngineError::new(
             Fault::Misconfigured,
             "keys that begin with leasehold/ are not locks: leasehold keeps its queues there; choose another name or prefix",
+        )),
+        Some(_) if dir.path.ends_with("/key/key/queue/queue/") => Err(EngineError::new(
+            Fault::Misconfigured,
+            "the name queue is not possible with a prefix that ends in /key: leasehold keeps the queue of another name \
+             there; choose another name or prefix",
         )),
         _ => Ok(()),
     }
@@ -352,6 +365,42 @@ mod tests {
         let error = check_name(&Dir::of_queue("lease", &Name::new("hold/x").unwrap())).unwrap_err();
         assert_eq!(error.fault, Fault::Misconfigured);
         check_name(&Dir::of("leasehold", &Name::new("x").unwrap())).unwrap();
+    }
+
+    /// A claim that finds an older key in its queue waits, so no other key may lie there.
+    #[test]
+    fn a_queue_contains_no_key_of_another_prefix() {
+        let names = ["key", "queue", "lease", "fence", "x"].map(|name| Name::new(name).unwrap());
+        let parts = ["", "key", "queue", "lease", "fence", "x"];
+        let (mut prefixes, mut longest) = (Vec::new(), vec![String::new()]);
+        for _ in 0..4 {
+            let longer = |prefix: &String| parts.map(|part| format!("{prefix}/{part}"));
+            longest = longest.iter().flat_map(longer).collect();
+            prefixes.extend(longest.clone());
+        }
+        let config = |prefix: &str| Config::new(Vec::new()).layout(Layout::Key).unwrap().prefix(prefix);
+        let has_queue = |dir: &Dir| check_name(dir).is_ok();
+        for prefix in prefixes.iter().filter(|prefix| config(prefix).is_ok()) {
+            let queues = names.iter().map(|name| Dir::of_queue(prefix, name)).filter(has_queue);
+            let mut own_keys: Vec<_> = queues.map(|dir| dir.key(Mode::Exclusive, LEASE, 0)).collect();
+            own_keys.push(epoch_key(prefix, LEASE));
+            own_keys.extend(names.iter().map(|name| fence_key(prefix, name.as_str())));
+            for other_prefix in ["", "/", "/key", "/x", "/key/x"].iter().filter(|other| *other != prefix) {
+                for dir in names.iter().map(|name| Dir::of_queue(other_prefix, name)).filter(has_queue) {
+                    let span = dir.all_keys();
+                    let inside = own_keys.iter().find(|key| within(&span, key));
+                    assert_eq!(inside, None, "{prefix:?} and {dir:?}");
+                }
+            }
+        }
+        for refused in ["/key/x/queue", "/x/key/y/queue/z"] {
+            assert!(config(refused).is_err(), "{refused}");
+        }
+        for possible in ["key/x/queue", "/key/x", "/queue", "/key//queue", "/app/queue"] {
+            config(possible).unwrap();
+        }
+        let queue = |prefix| check_name(&Dir::of_queue(prefix, &names[1]));
+        assert!(queue("/key").is_err() && queue("/locks").is_ok());
     }
 
     #[test]

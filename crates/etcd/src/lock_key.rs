@@ -1,12 +1,12 @@
 //! The grant with `layout=key`: the head of the queue creates the lock key.
 //!
-//! The lock key is created by whoever finds it absent, and other programs do so without a queue. So a claim of ours
-//! holds only by the lock key: the transaction that grants creates the lock key, and has as conditions that the lock
-//! key does not exist, that the queue key of the claim still exists, and that no queue key is older. The release of a
-//! claim deletes its queue key, so a request that arrives after the release creates no lock key (R9).
+//! Every program that finds the lock key absent may create it, and other programs do so without a queue. So a claim of
+//! ours holds only by the lock key: the transaction that grants creates the lock key, and has as conditions that the
+//! lock key does not exist, that the queue key of the claim still exists, and that no queue key is older. The release
+//! of a claim deletes its queue key, so a request that arrives after the release creates no lock key (R9).
 //!
-//! The client of the head of the queue sends this transaction as soon as the server reports that what was ahead is
-//! gone. The grant is a pushed one: it lasts for the claim time unless the claim confirms it.
+//! The client of the head of the queue sends this transaction as soon as the server reports that the lock key, or the
+//! queue key ahead, was deleted. The grant is a pushed one: it lasts for the claim time unless the claim confirms it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -72,15 +72,18 @@ impl Client {
     ) -> Result<Answer, EngineError> {
         let (held, queued) = match self.claims().get(claim.id) {
             Some(entry) => match entry.state {
-                State::Held { own, .. } => (Some(own), None),
+                State::Held { own, .. } => (Some((own, entry.data.lease_slot.session().id)), None),
                 _ => (None, Queued::of(claim.id, entry)),
             },
             None => return Ok(Answer::Gone),
         };
-        if let Some(revision) = held {
-            return self.confirm_hold(claim, dir, (lock_key, revision), ttl).await;
+        if let Some((revision, lease)) = held {
+            return self.confirm_hold(claim, dir, (lock_key, revision, lease), ttl).await;
         }
-        let Some(queued) = queued else { return Ok(Answer::Gone) };
+        let Some(queued) = queued else {
+            // The claim was ended meanwhile, or its pushed grant lapsed.
+            return Ok(self.claims().answer_without_request(claim.id).unwrap_or(Answer::Gone));
+        };
         let own_revision = queued.revision;
         let (conn, attempt) = self.take_lock_key(dir, lock_key, queued).await?;
         let (revision, read_revision, position) = match attempt {
@@ -91,12 +94,12 @@ impl Client {
         self.record_position(claim, dir, &conn, ClaimReply { revision, read_revision, ttl, position })
     }
 
-    /// Reads the lock key of a hold, which was created at `revision`.
+    /// Reads the lock key of a hold, which was created at `revision` on this lease.
     async fn confirm_hold(
         &self,
         claim: &Claim,
         dir: &Dir,
-        (lock_key, revision): (&[u8], i64),
+        (lock_key, revision, lease): (&[u8], i64, i64),
         ttl: Duration,
     ) -> Result<Answer, EngineError> {
         let (conn, reply) = match self.call(Range::key(lock_key)).await {
@@ -104,7 +107,7 @@ impl Client {
             Err(Failed::Sent(status)) if is_reply_too_long(&status) => return Ok(self.mark_gone(claim)),
             answered => answered.map_err(Failed::classified)?,
         };
-        let is_held = |kv: &KeyValue| kv.create_revision == revision && is_claim_record(&kv.value, claim.id);
+        let is_held = |kv: &KeyValue| kv.create_revision == revision && is_hold_of(kv, claim.id, lease);
         if !reply.kvs.iter().any(is_held) {
             return Ok(self.mark_gone(claim));
         }
@@ -125,7 +128,7 @@ impl Client {
         });
     }
 
-    /// Grants the name to a waiting claim, and notifies the keeper. False if the claim still waits.
+    /// Grants the name to a waiting claim, and notifies the keeper. False if the keeper has to ask for the claim.
     async fn push_grant(&self, id: ClaimId) -> bool {
         let sent = self.now();
         let waiting = self.claims().get(id).and_then(|entry| {
@@ -138,34 +141,31 @@ impl Client {
         let dir = self.dir(&name);
         let Some(lock_key) = dir.lock_key() else { return false };
         match self.take_lock_key(&dir, &lock_key, queued).await {
-            Ok((conn, Attempt::Held(revision))) => {
-                self.on_taken((id, name), &conn, revision, (sent, ttl));
-                true
-            }
+            Ok((conn, Attempt::Held(revision))) => self.on_taken((id, name), &conn, revision, (sent, ttl)),
             _ => false,
         }
     }
 
     /// Records a pushed grant, and notifies the keeper. If the claim has ended meanwhile, its release finds the lock
-    /// key.
+    /// key. False if the grant has no token: then the keeper has to ask for the claim.
     fn on_taken(
         &self,
         (id, name): (ClaimId, Name),
         conn: &Conn,
         revision: i64,
         (sent, ttl): (leasehold_core::Instant, Duration),
-    ) {
+    ) -> bool {
         let mut claims = self.claims();
-        let Some(entry) = claims.get(id) else { return };
-        if !matches!(entry.state, State::Waiting { .. }) {
-            return;
-        }
-        let Ok(grant) = self.held(conn, revision, entry.tokens, ttl) else { return };
+        let Some(entry) = claims.get(id).filter(|entry| matches!(entry.state, State::Waiting { .. })) else {
+            return true;
+        };
+        let Ok(grant) = self.held(conn, revision, entry.tokens, ttl) else { return false };
         claims.hold(id, revision, false, (self.now(), sent.after(ttl)));
         drop(claims);
         self.wake_maintenance.notify_one();
         conn.watches.unwatch(crate::watches::WatchTarget::Blocker(id), self.now());
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(sent) });
+        true
     }
 
     /// Creates the lock key for a claim in the queue, if the claim is the head of the queue and the lock key is absent.
@@ -220,7 +220,7 @@ impl Client {
         let ahead = reply.range(AHEAD_OP).ok_or_else(unreadable)?;
         let lock_key = reply.range(LOCK_KEY_OP).ok_or_else(unreadable)?.kvs.pop();
         // An earlier request, whose answer was lost, created the lock key.
-        if let Some(kv) = lock_key.as_ref().filter(|kv| is_claim_record(&kv.value, queued.id)) {
+        if let Some(kv) = lock_key.as_ref().filter(|kv| is_hold_of(kv, queued.id, queued.lease)) {
             return Ok(Attempt::Held(kv.create_revision));
         }
         let is_queued =
@@ -249,6 +249,12 @@ impl Queued {
             is_behind: matches!(blocker, Blocker::Key { key, .. } if !waits_for_lock_key(key)),
         })
     }
+}
+
+/// Whether this lock key is the hold of this claim on this lease. Other programs can move a key to another lease, or
+/// to none, and keep its value: then the key does not end with the lease of the claim.
+fn is_hold_of(lock_key: &KeyValue, id: ClaimId, lease: i64) -> bool {
+    lock_key.lease == lease && is_claim_record(&lock_key.value, id)
 }
 
 /// The transaction that creates the lock key if the claim is the head of the queue and the lock key is absent.

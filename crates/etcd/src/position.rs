@@ -83,17 +83,15 @@ impl QueuePosition {
 
     /// With `layout=key`: this position, changed by the lock key, if that exists. The claim never holds by the end of
     /// what it waits for alone, because it then still has to create the lock key. The number of waiters ahead is not
-    /// known, because the queue can include the holder.
+    /// known, because the queue can include the holder. If the lock key is an obstacle, all claims wait for its
+    /// deletion, so that none reports it any longer.
     pub(crate) fn with_lock_key(self, lock_key: Option<&KeyValue>) -> Self {
+        let obstacle = lock_key.and_then(obstacle_of);
         let key_ahead = match self.blocker {
-            Some(Blocker::Key { key, .. }) => Some(key),
+            Some(Blocker::Key { key, .. }) if obstacle.is_none() => Some(key),
             _ => lock_key.map(|kv| kv.key.clone()),
         };
-        Self {
-            blocker: key_ahead.map(|key| Blocker::Key { key, sole: false }),
-            ahead: None,
-            obstacle: lock_key.and_then(obstacle_of),
-        }
+        Self { blocker: key_ahead.map(|key| Blocker::Key { key, sole: false }), ahead: None, obstacle }
     }
 }
 
@@ -145,8 +143,10 @@ impl Client {
             return Ok(answer);
         }
         let Some(entry) = claims.get(claim.id) else { return Ok(Answer::Gone) };
-        let holds = matches!(entry.state, State::Held { .. });
-        if let Some(blocker) = blocker.filter(|_| !holds) {
+        // The claim was perhaps granted while the reply was in flight: the tokens come from the key by which it holds.
+        let held = if let State::Held { own, .. } = entry.state { Some(own) } else { None };
+        let revision = held.unwrap_or(revision);
+        if let Some(blocker) = blocker.filter(|_| held.is_none()) {
             let key = entry.data.key.clone();
             entry.waits(revision, blocker.clone(), now);
             drop(claims);
@@ -237,8 +237,13 @@ mod tests {
         assert_eq!(with_lock_key(&["own"], None), (None, false));
         assert_eq!(with_lock_key(&["own"], Some(&lock_key(7))), (not_sole("/a"), false));
         assert_eq!(with_lock_key(&["own"], Some(&lock_key(0))), (not_sole("/a"), true));
-        let behind = (not_sole("/locks/a/x"), true);
-        assert_eq!(with_lock_key(&["own", "x"], Some(&lock_key(0))), behind, "waiters behind are told too");
+        let behind = |lease| with_lock_key(&["own", "x"], Some(&lock_key(lease)));
+        assert_eq!(behind(7), (not_sole("/locks/a/x"), false));
+        assert_eq!(
+            behind(0),
+            (not_sole("/a"), true),
+            "waiters behind are told too, and when the key is deleted"
+        );
         assert_eq!(with_lock_key(&["own", "x"], None).0, not_sole("/locks/a/x"), "the lock key is no grant");
         let two_of_three = Mode::Permits { count: 2, limit: 3 };
         let id = "ab".repeat(16);

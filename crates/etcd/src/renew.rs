@@ -42,7 +42,7 @@ impl Client {
         let results = holds.iter().zip(held_keys).zip(keys_read);
         results
             .map(|((hold, held_key), key_read)| match (held_key, key_read) {
-                (Some(_), Some(key_read)) => self.renewal_result(hold, &key_read),
+                (Some(held_key), Some(key_read)) => self.renewal_result(hold, held_key.session.id, &key_read),
                 _ => Renewed::Lost(Loss::Gone),
             })
             .collect()
@@ -108,19 +108,22 @@ impl Client {
         Ok(keys_read)
     }
 
-    /// Extends a hold whose key was read, or returns why the hold is lost.
-    fn renewal_result(&self, hold: &Hold, key_read: &KeyRead) -> Renewed {
+    /// Extends a hold on this lease whose key was read, or returns why the hold is lost.
+    fn renewal_result(&self, hold: &Hold, lease: i64, key_read: &KeyRead) -> Renewed {
         let revision = key_read.kv.create_revision;
         if self.token_blocks().first(revision) != Some(hold.token.number) {
             return Renewed::Lost(Loss::Gone);
         }
         let record = Record::read(&key_read.kv.value);
-        // Other programs know the lock key, and may write it without a look at who holds.
+        // Other programs know the lock key, and may write it without a condition.
         if self.layout() == Layout::Key && record.as_ref().is_none_or(|record| record.id != hold.id) {
             return Renewed::Lost(Loss::Gone);
         }
         if record.is_some_and(|record| record.state == RecordState::Broken) {
             return Renewed::Lost(Loss::Broken);
+        }
+        if self.layout() == Layout::Key && key_read.kv.lease != lease {
+            return Renewed::Lost(Loss::Gone);
         }
         let now = self.now();
         let ttl = key_read.valid_until.since(now).min(hold.ttl);

@@ -8,7 +8,7 @@ use leasehold_testkit::stopwatch::Stopwatch;
 use crate::rig::{Rig, release_of};
 
 /// How many proposals the server has applied, including those that changed nothing.
-fn applied_proposals(rig: &Rig) -> u64 {
+pub(crate) fn applied_proposals(rig: &Rig) -> u64 {
     let output = rig.server.command(&["endpoint", "status", "-w", "json"]).join("");
     let index = output.split("\"raftAppliedIndex\":").nth(1).unwrap();
     index.split(',').next().unwrap().parse().unwrap()
@@ -98,17 +98,25 @@ fn a_claim_whose_connection_died_may_still_arrive() {
 
 #[test]
 fn a_late_claim_creates_nothing_after_its_release() {
-    let rig = Rig::new();
     let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }];
+    release_before_claims_arrive(&Rig::new(), &modes);
+}
+
+#[test]
+fn a_late_claim_creates_neither_lock_key_nor_queue_key_after_its_release() {
+    release_before_claims_arrive(&Rig::with_lock_keys(""), &[Mode::Exclusive]);
+}
+
+fn release_before_claims_arrive(rig: &Rig, modes: &[Mode]) {
     let mut arrived = 0;
-    for (round, mode) in (0..TRIES).zip(modes.into_iter().cycle()) {
+    for (round, &mode) in (0..TRIES).zip(modes.iter().cycle()) {
         if round >= 6 && arrived > 1 {
             return;
         }
         let (proxy, engine) = rig.proxied();
         let claim = Claim { mode, ..rig.claim("a") };
         rig.run(async {
-            send_on_dying_connection(&rig, &proxy, &*engine, &claim, round != 0).await;
+            send_on_dying_connection(rig, &proxy, &*engine, &claim, round != 0).await;
             let released = loop {
                 match &engine.release(&release_of(&claim)).await[..] {
                     [Released::Unknown(_)] => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -117,9 +125,9 @@ fn a_late_claim_creates_nothing_after_its_release() {
                 }
             };
             assert_eq!(released, "NotThere");
-            let before = applied_proposals(&rig);
+            let before = applied_proposals(rig);
             proxy.release_held();
-            arrived += usize::from(await_arrival(|| applied_proposals(&rig) > before));
+            arrived += usize::from(await_arrival(|| applied_proposals(rig) > before));
             assert_eq!(rig.keys(), [""; 0], "{mode}");
             // Other claims on the lease are not affected by the raised epoch.
             let next = rig.claim("a");

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Answer, Broken, Claim, Engine, Fault, Guard, How, Locks, Loss, Mode, Released};
+use leasehold_core::{
+    Answer, Broken, Claim, Engine, Fault, Guard, How, Locks, Loss, Mode, Notification, Released,
+};
 use leasehold_testkit::scenarios::break_is_reported_at_once;
 
 use crate::rig::{PATIENCE, Rig, SMALL_DATABASE, acquire, release_of};
@@ -38,6 +40,31 @@ fn waiters_are_told_that_a_key_has_no_lease_and_break_ends_it() {
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
 
+/// The claim behind the head of the queue does not wait for its next poll, nor for the end of the next hold.
+#[test]
+fn a_claim_behind_the_head_is_told_that_a_key_without_a_lease_is_gone() {
+    let rig = Rig::with_lock_keys("");
+    let (first_engine, engine) = (rig.engine(), rig.engine());
+    rig.server.command(&["put", "/a", "theirs"]);
+    let day = Duration::from_secs(24 * 3600);
+    let (head, second) = (Claim { ttl: day, claim_time: day, ..rig.claim("/a") }, rig.claim("/a"));
+    assert!(matches!(rig.run(first_engine.claim(&head, How::Create)), Ok(Answer::Waiting(_))));
+    let obstacle = |how| match rig.run(engine.claim(&second, how)) {
+        Ok(Answer::Waiting(hint)) => hint.obstacle,
+        other => panic!("it waits: {other:?}"),
+    };
+    assert!(obstacle(How::Create).is_some());
+    rig.server.command(&["del", "/a"]);
+    let asked =
+        async {
+            while !engine.notifications().await.iter().any(
+                |notification| matches!(notification, Notification::Recheck { id, .. } if *id == second.id),
+            ) {}
+        };
+    rig.run(async { tokio::time::timeout(PATIENCE, asked).await }).expect("it is to ask again");
+    assert_eq!(obstacle(How::Ask), None);
+}
+
 /// The next renewal is hours away.
 #[test]
 fn a_lock_key_that_another_program_deletes_or_overwrites_is_reported_as_a_loss() {
@@ -62,6 +89,16 @@ fn a_lock_key_that_another_program_deletes_or_overwrites_is_reported_as_a_loss()
 /// A renewal reads the key too, in case the report of the write was lost.
 #[test]
 fn a_renewal_detects_that_another_program_wrote_the_lock_key() {
+    expect_loss_at_renewal(|rig| drop(rig.server.command(&["put", "/a", "theirs", "--ignore-lease"])));
+}
+
+/// The write keeps the value, and the key has no lease then.
+#[test]
+fn a_renewal_detects_that_the_lock_key_left_its_lease() {
+    expect_loss_at_renewal(|rig| drop(rig.server.command(&["put", "/a", "--ignore-value"])));
+}
+
+fn expect_loss_at_renewal(write: impl Fn(&Rig)) {
     let rig = Rig::with_lock_keys("");
     let (engine, claim) = (rig.engine(), rig.claim("/a"));
     let Ok(Answer::Held(grant)) = rig.run(engine.claim(&claim, How::Create)) else { panic!("it is free") };
@@ -74,7 +111,7 @@ fn a_renewal_detects_that_another_program_wrote_the_lock_key() {
     };
     let renewed = |rig: &Rig| rig.run(engine.renew(std::slice::from_ref(&hold))).remove(0);
     assert!(matches!(renewed(&rig), leasehold_core::Renewed::Extended { .. }));
-    rig.server.command(&["put", "/a", "theirs"]);
+    write(&rig);
     assert!(matches!(renewed(&rig), leasehold_core::Renewed::Lost(Loss::Gone)));
     assert!(matches!(rig.run(engine.claim(&claim, How::Ask)), Ok(Answer::Gone)));
     // The next waiter of ours waits for the other program.
@@ -165,10 +202,13 @@ fn a_release_deletes_a_lock_key_of_which_its_client_does_not_know() {
     rig.until("the lock key is created", || rig.keys().contains(&"/a".to_owned()));
     asking.abort();
     proxy.reset();
+    let before = rig.revision();
     rig.until("the claim is released", || {
         !matches!(rig.run(engine.release(&release_of(&claim)))[..], [Released::Unknown(_)])
     });
     assert_eq!(rig.keys(), [""; 0]);
+    // As long as the queue key exists, a late request of the claim can create the lock key again.
+    assert_eq!(rig.keys_at(before + 1), ["/a"], "the queue key was deleted first");
 }
 
 #[test]

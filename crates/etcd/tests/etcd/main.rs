@@ -15,6 +15,7 @@ mod interop;
 mod large;
 mod late_requests;
 mod leases;
+mod lock_key_answers;
 mod lock_keys;
 mod min_hold;
 mod oracle;

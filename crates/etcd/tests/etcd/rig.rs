@@ -105,6 +105,19 @@ impl Rig {
         locks(self.server.command(&["get", "", "--prefix", "--keys-only"]))
     }
 
+    /// The same at an earlier revision.
+    pub(crate) fn keys_at(&self, revision: u64) -> Vec<String> {
+        let revision = format!("--rev={revision}");
+        locks(self.server.command(&["get", "", "--prefix", "--keys-only", &revision]))
+    }
+
+    /// The newest revision.
+    pub(crate) fn revision(&self) -> u64 {
+        let status = self.server.command(&["endpoint", "status", "-w", "json"]).join("");
+        let revision = status.split("\"revision\":").nth(1).unwrap();
+        revision.split([',', '}']).next().unwrap().parse().unwrap()
+    }
+
     /// Writes values until the database is full. The server must have the argument [`SMALL_DATABASE`].
     pub(crate) fn fill(&self) {
         let large_value = "x".repeat(100_000);
