@@ -34,7 +34,7 @@ impl PushHandler for Client {
                     }
                 }
                 // An operator who breaks a hold writes a text; a release that raises the epoch writes none.
-                if kv.value.is_empty() {
+                if !kv.value.is_empty() {
                     self.mailbox.push(Notification::AskAll);
                 }
             }
@@ -178,7 +178,7 @@ impl Client {
                 self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone })
             }
             // The next renewal of the hold finds out what happened.
-            Some(_) => {}
+            Some(_) => self.mailbox.push(Notification::AskAll),
             None => self.push_recheck(id),
         }
     }
