@@ -251,8 +251,11 @@ impl Client {
         let nodes = keys::queue_nodes(&children);
         let refused = refusing_node(&nodes, claim.mode).is_some();
         let (Mode::Permits { count, limit }, Some(permit_list)) = (claim.mode, permit_list) else {
-            let is_endless = refused && self.is_endless(context, &queue, nodes.first()).await?;
-            return Ok(refused.then(|| plain::hint(is_endless)));
+            if !refused {
+                return Ok(None);
+            }
+            let persistent = self.persistent_node(context, &queue, nodes.first()).await?;
+            return Ok(Some(plain::hint(persistent.is_some())));
         };
         let held_permits = none_if_absent(permit_list.answer().await)?.len();
         if !refused && held_permits + count as usize <= limit as usize {
@@ -274,7 +277,7 @@ impl Client {
             return Ok(true);
         }
         if self.is_plain() {
-            if !self.restart_counter(context).await? {
+            if !self.restart_counter(context, &children_of_queue).await? {
                 return Ok(true);
             }
             lock_mutex(&self.used_up_queues).remove(&queue);
@@ -318,6 +321,7 @@ impl Client {
         context: &ClaimContext,
         own: &OwnNodes,
     ) -> Result<(), Failed> {
+        self.node_may_be_gone(claim.id);
         self.delete_all(&context.session, &context.conn, std::slice::from_ref(&own.path)).await?;
         self.forget_claim(claim);
         Ok(())
@@ -336,6 +340,7 @@ impl Client {
     ) -> Result<Option<Answer>, Failed> {
         let delete = Delete { path: own.path.clone(), version: ANY_VERSION };
         let steps = vec![MultiOp::Check { path: ahead, version: ANY_VERSION }, MultiOp::Delete(delete)];
+        self.node_may_be_gone(claim.id);
         match self.apply_changes(&context.session, &context.conn, steps).await? {
             Err((0, ErrorCode::NO_NODE)) => return Ok(None),
             Ok(()) => self.forget_claim(claim),
@@ -352,7 +357,7 @@ pub(crate) async fn children(conn: &Conn, path: &str) -> Result<Vec<String>, Fai
 }
 
 /// No children if the directory does not exist.
-fn none_if_absent(children: Result<Vec<String>, Failed>) -> Result<Vec<String>, Failed> {
+pub(crate) fn none_if_absent(children: Result<Vec<String>, Failed>) -> Result<Vec<String>, Failed> {
     match children {
         Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(Vec::new()),
         children => children,

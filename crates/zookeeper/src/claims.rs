@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{ClaimState, ClaimTable};
+use leasehold_core::{ClaimEntry, ClaimState, ClaimTable};
 
 use crate::{
     sessions::{Session, SessionSlot},
-    wire::Created,
+    wire::{Created, Stat},
 };
 
 /// All claims of a client.
 pub(crate) type Claims = ClaimTable<OwnNodes, Blocker, ClaimSession>;
+/// The entry of a claim in the claim table.
+pub(crate) type Entry = ClaimEntry<OwnNodes, Blocker, ClaimSession>;
 /// The state of a claim.
 pub(crate) type State = ClaimState<OwnNodes, Blocker>;
 
@@ -24,11 +26,14 @@ pub(crate) struct ClaimSession {
     /// The client searched for the node of an unanswered change and did not find one. The server can still apply the
     /// change, and create the node, later.
     pub(crate) may_appear_late: bool,
+    /// The node of the claim was possibly deleted since the client last read it. In the plain layout, another program's
+    /// node can have its name by now.
+    pub(crate) node_may_be_gone: bool,
 }
 
 impl ClaimSession {
     pub(crate) const fn new(session_slot: SessionSlot) -> Self {
-        Self { session_slot, unsettled: false, may_appear_late: false }
+        Self { session_slot, unsettled: false, may_appear_late: false, node_may_be_gone: false }
     }
 
     /// Records that the client has searched for the node of an unanswered change.
@@ -65,6 +70,12 @@ impl OwnNodes {
         std::iter::once(&self.path).chain(&self.other_paths).cloned().collect()
     }
 
+    /// Whether this is the state of the first node. Another node can have the same path: if a directory is deleted and
+    /// created again, its counter starts again.
+    pub(crate) const fn is_first_node(&self, stat: &Stat) -> bool {
+        stat.czxid == self.czxid
+    }
+
     /// The node that the server reports as created, after a request to append a number to the path `requested`. `None`
     /// if the reported path cannot be the result of that request.
     pub(crate) fn created(requested: &str, Created { path, stat }: Created) -> Option<Self> {
@@ -85,8 +96,8 @@ impl OwnNodes {
 pub(crate) enum Blocker {
     /// Waits for the deletion of this node, with `ahead` waiters ahead of the claim. If the node is the `sole` one
     /// ahead, the claim holds after the deletion; otherwise the client asks after the deletion what else is ahead. If
-    /// the first node of the queue is persistent, the wait is possibly endless.
-    Node { path: String, sole: bool, ahead: u32, is_endless: bool },
+    /// the first node of the queue is `persistent`, which is its path, the wait is possibly endless.
+    Node { path: String, sole: bool, ahead: u32, persistent: Option<String> },
     /// Waits for free permits, as the head of the queue. `path` is the directory of the permits that are held.
     FreePermits { path: String },
     /// Not known: the client has to ask.
@@ -104,7 +115,7 @@ impl Blocker {
 
     /// Whether the first node of the queue possibly stays forever.
     pub(crate) const fn is_endless(&self) -> bool {
-        matches!(self, Self::Node { is_endless: true, .. })
+        matches!(self, Self::Node { persistent: Some(_), .. })
     }
 
     /// The number of waiters ahead, if known.

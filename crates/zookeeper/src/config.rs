@@ -19,6 +19,7 @@ const MAX_ACL_ENTRIES: usize = 32;
 
 /// How the nodes of exclusive claims are named, so that programs with other recipes recognise them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Layout {
     /// As in Curator's `InterProcessMutex`.
     #[default]

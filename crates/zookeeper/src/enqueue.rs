@@ -10,17 +10,16 @@ use leasehold_core::{
 
 use crate::{
     claim::{ClaimContext, StepResult, children},
-    claims::{Blocker, OwnNodes, State},
+    claims::{Blocker, Entry, OwnNodes, State},
     client::Client,
     error::Failed,
     keys::{self, PERMITS, PERMITS_QUEUE},
     lock_mutex, plain,
     position::{position, refusing_node},
-    record::is_broken,
     runtime,
     session::session_ended,
     watches::{PendingWatch, WatchTarget},
-    wire::{ErrorCode, Exists, GetChildren, GetData},
+    wire::{ErrorCode, Exists, GetChildren},
 };
 
 /// The most reads of the queue. The queue is read again if the node ahead disappeared before it was watched.
@@ -87,14 +86,15 @@ impl Client {
                 {
                     Some(refusing) => {
                         let ahead = format!("{queue}/{refusing}");
-                        let hint = plain::hint(self.is_endless(context, &queue, nodes.first()).await?);
+                        let persistent = self.persistent_node(context, &queue, nodes.first()).await?;
+                        let hint = plain::hint(persistent.is_some());
                         if let Some(taken) = self.withdraw_behind(claim, context, own, ahead, hint).await? {
                             return Ok(StepResult::Answer(taken));
                         }
                     }
                     None => runtime::sleep(FIRST_PAUSE * 2_u32.pow(reads)).await,
                 }
-                children = self::children(&context.conn, &queue).await?;
+                children = self.queue_of_own(claim, context, own).await?;
                 continue;
             }
             if position.ahead as usize > MAX_WAITERS {
@@ -107,14 +107,14 @@ impl Client {
             }
             let sole = sole && claim.mode.limit().is_none() && !keys::may_be_replaced(&blocker);
             let path = format!("{queue}/{blocker}");
-            let is_endless = self.is_endless(context, &queue, nodes.first()).await?;
-            let blocker = Blocker::Node { path, sole, ahead: position.ahead, is_endless };
+            let persistent = self.persistent_node(context, &queue, nodes.first()).await?;
+            let blocker = Blocker::Node { path, sole, ahead: position.ahead, persistent };
             match self.watch_blocker(claim, context, own, blocker).await? {
                 Some(answer) => return Ok(StepResult::Answer(answer)),
                 None if sole => {
                     return self.record_hold(claim, context, own.clone()).map(StepResult::Answer);
                 }
-                None => children = self::children(&context.conn, &queue).await?,
+                None => children = self.queue_of_own(claim, context, own).await?,
             }
         }
         if !claim.may_queue {
@@ -136,11 +136,9 @@ impl Client {
         children: &mut Vec<String>,
     ) -> Result<(), Failed> {
         let queue = context.dir.queue_of(claim.mode);
-        let may_appear_late = self
-            .claims()
-            .get(claim.id)
-            .is_some_and(|entry| entry.data.may_appear_late || entry.data.unsettled);
-        let strays_in_data = if self.is_plain() && may_appear_late {
+        // Without an unanswered request, no node is read.
+        let may_have_strays = |entry: &mut Entry| entry.data.may_appear_late || entry.data.unsettled;
+        let strays_in_data = if self.is_plain() && self.claims().get(claim.id).is_some_and(may_have_strays) {
             self.with_claim_in_data(&context.conn, &queue, children.clone(), claim.id).await?
         } else {
             Vec::new()
@@ -178,7 +176,7 @@ impl Client {
         }
         // A claim that the deletion of one node grants does not read again: its own node is watched, too.
         let own_watch = async {
-            if is_sole { self.watch_own(&context.conn, claim.id, &own.path).await.map(drop) } else { Ok(()) }
+            if is_sole { self.watch_own(&context.conn, claim.id, own).await.map(drop) } else { Ok(()) }
         };
         let pending_watch = PendingWatch::new(&context.conn.watches, &path, target);
         // A watch on the children, unlike one on the data, does not report changes of the data.
@@ -225,53 +223,6 @@ impl Client {
             }
             Some(State::Gone) | None => Answer::Gone,
             _ => Answer::Waiting(Hint::ask_in(UNWATCHED_POLL)),
-        }
-    }
-
-    /// Asks for the position of a claim that waits.
-    pub(crate) async fn recheck_waiting(
-        &self,
-        claim: &Claim,
-        context: &ClaimContext,
-        own: &OwnNodes,
-        blocker: &Blocker,
-    ) -> Result<StepResult, Failed> {
-        if let Blocker::Node { path, .. } = blocker
-            && context.conn.watches.has(path, WatchTarget::Blocker(claim.id))
-        {
-            let (own_exists, blocker_exists) =
-                (context.conn.send(&Exists { path: &own.path }), context.conn.send(&Exists { path }));
-            if own_exists.answer().await.is_err_and(|failed| failed.is(ErrorCode::NO_NODE)) {
-                return Ok(StepResult::Answer(self.give_up(claim)));
-            }
-            match blocker_exists.answer().await {
-                Ok(_) => {
-                    let now = self.now();
-                    if let Some(entry) = self.claims().get(claim.id) {
-                        entry.asked_again(now);
-                    }
-                    return Ok(StepResult::Answer(self.waiting_answer(claim)));
-                }
-                Err(failed) if failed.is(ErrorCode::NO_NODE) => {}
-                Err(failed) => return Err(failed),
-            }
-        }
-        let children = children(&context.conn, &context.dir.queue_of(claim.mode)).await?;
-        self.evaluate_position(claim, context, own, children, ClaimAge::Earlier).await
-    }
-
-    /// Checks whether a hold still exists and is not broken.
-    pub(crate) async fn recheck_held(
-        &self,
-        claim: &Claim,
-        context: &ClaimContext,
-        own: OwnNodes,
-    ) -> Result<StepResult, Failed> {
-        match context.conn.send(&GetData { path: &own.path, watch: false }).answer().await {
-            Ok((data, _)) if is_broken(&data) => Ok(StepResult::Answer(self.give_up(claim))),
-            Ok(_) => self.record_hold(claim, context, own).map(StepResult::Answer),
-            Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(StepResult::Answer(self.give_up(claim))),
-            Err(failed) => Err(failed),
         }
     }
 

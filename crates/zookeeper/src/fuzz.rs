@@ -7,14 +7,17 @@ use crate::{
     keys::{self, Node},
     position::{holder_count, position},
     record::{Record, is_broken, read_limit},
-    wire::{Create, Created, Event, Exists, GetChildren, GetData, Header, Multi, Op, Reader, Stat, Welcome},
+    wire::{
+        Create, Created, Event, Exists, GetAcl, GetChildren, GetData, Header, Multi, Op, Reader, Stat,
+        Welcome,
+    },
 };
 
 /// Reads a message of the server. The first byte selects its kind.
 pub fn answer(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     let reader = &mut Reader::new(bytes);
-    match kind % 8 {
+    match kind % 9 {
         0 => drop(Welcome::read(bytes)),
         1 => drop(Header::read(reader).and_then(|_| Event::read(reader))),
         2 => drop(Create::read(reader)),
@@ -26,6 +29,7 @@ pub fn answer(bytes: &[u8]) {
         }
         5 => drop(Exists::read(reader)),
         6 => drop(Multi::read(reader)),
+        7 => drop(GetAcl::read(reader)),
         _ => drop(Stat::read(reader)),
     }
 }
@@ -132,6 +136,8 @@ mod tests {
                 writer.int(1).bool(false).int(-1).text("/locks/a").int(2).bool(false).int(-1);
                 writer.int(-1).bool(false).int(-1).int(-101).int(-1).bool(true).int(-1);
             }),
+            [message(|writer| _ = writer.count(1).int(31).text("digest").text("theirs:x")), stat.to_vec()]
+                .concat(),
         ];
         let samples: Vec<_> =
             (0_u8..).zip(messages).map(|(kind, message)| [vec![kind], message].concat()).collect();

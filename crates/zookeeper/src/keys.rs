@@ -96,7 +96,7 @@ const LONG_NUMBER_LENGTH: usize = 11;
 fn split_number(name: &str) -> Option<(&str, i32)> {
     let split = |length| name.len().checked_sub(length).and_then(|middle| name.split_at_checked(middle));
     let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_word = |start: &str| KIND_WORDS.iter().any(|(word, _)| start.ends_with(word));
+    let is_word = |start: &str| start == PLAIN || KIND_WORDS.iter().any(|(word, _)| start.ends_with(word));
     let (start, number) = split(NUMBER_LENGTH)?;
     if number.strip_prefix('-').is_some_and(all_digits) {
         return Some((start, number.parse().ok()?));
@@ -335,6 +335,9 @@ mod tests {
             ("latch-2147483647", i32::MAX),
             ("lock--2147483648", i32::MIN),
             ("lock--000000001", -1),
+            ("lock--1234567890", -1_234_567_890),
+            ("lock--1999999999", -1_999_999_999),
+            ("latch--1234567890", 1_234_567_890),
             ("-0000000003", 3),
             ("leases-0000000001", 1),
         ] {
@@ -361,6 +364,7 @@ mod tests {
         for (name, plain) in [
             ("lock-0000000007", true),
             ("lock--000000007", true),
+            ("lock--1234567890", true),
             ("x-lock-0000000007", false),
             ("lock-7", false),
             ("latch-0000000007", false),

@@ -26,6 +26,7 @@ mod outbox;
 mod permits;
 mod plain;
 mod position;
+mod recheck;
 mod record;
 mod release;
 mod renew;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{ClaimId, Loss, Name, Notification};
 
 use crate::{
-    claims::{Blocker, State},
+    claims::{Blocker, Entry, State},
     client::Client,
     runtime,
     session::SessionState,
@@ -22,15 +22,20 @@ impl WatchHandler for Client {
         }
     }
 
+    fn reconnecting(&self, session: &Arc<SessionState>) {
+        let mut claims = self.claims();
+        let of_session: Vec<ClaimId> =
+            claims.entries().filter(|(_, entry)| is_of(entry, session)).map(|(id, _)| id).collect();
+        for id in of_session {
+            claims.get(id).into_iter().for_each(|entry| entry.data.node_may_be_gone = true);
+        }
+    }
+
     fn reconnected(&self, session: &Arc<SessionState>) {
         let now = self.now();
         let set_unknown = |blocker: &mut Blocker| *blocker = Blocker::Unknown;
         // All watches ended with the old connection.
-        self.claims().watch_again(
-            now,
-            |entry| Arc::ptr_eq(&entry.data.session_slot.session().state, session),
-            set_unknown,
-        );
+        self.claims().watch_again(now, |entry| is_of(entry, session), set_unknown);
         self.wake_maintenance.notify_one();
         self.mailbox.push(Notification::AskAll);
     }
@@ -92,6 +97,7 @@ impl Client {
 
     /// Reports the loss of a hold.
     pub(crate) fn report_loss(&self, name: Name, id: ClaimId, loss: Loss) {
+        self.node_may_be_gone(id);
         self.mailbox.push(Notification::Lost { name, id, loss });
     }
 
@@ -104,4 +110,9 @@ impl Client {
             .notifications_of_lost_lease(|entry| Arc::ptr_eq(entry.data.session_slot.session(), session));
         notifications.into_iter().for_each(|notification| self.mailbox.push(notification));
     }
+}
+
+/// Whether this session is the one of the claim.
+fn is_of(entry: &Entry, session: &Arc<SessionState>) -> bool {
+    Arc::ptr_eq(&entry.data.session_slot.session().state, session)
 }

@@ -3,8 +3,8 @@
 //! Such programs sort the nodes by the whole name, so a node with a claim id in its name cannot be in their queue. In
 //! this layout the data of a node contains the claim id.
 //!
-//! Such programs also create their directory once, and fail if it is missing later. So in this layout a directory is
-//! persistent. And they wait for the one node ahead of theirs, whatever it is, so only exclusive claims are possible.
+//! Such programs also create their directory once, and fail if it is missing later. So in this layout a new directory
+//! is persistent. And they wait for the node ahead of theirs, whatever it is, so only exclusive claims are possible.
 //!
 //! Here is also what concerns such programs in every layout: a node of theirs that is persistent by mistake.
 
@@ -19,7 +19,7 @@ use crate::{
     error::Failed,
     inspect::read_node,
     keys::{self, Dir, Node},
-    wire::{ANY_VERSION, Create, Delete, ErrorCode, Exists, MultiOp, NodeKind},
+    wire::{Acl, Create, Delete, ErrorCode, Exists, GetAcl, GetData, MultiOp, NodeKind, Stat},
 };
 
 /// The number of nodes that are read at the same time.
@@ -67,7 +67,7 @@ impl Client {
         self.check_name(&claim.name)
     }
 
-    /// The kind of the directory of a name.
+    /// The kind of the directory of a name, if it does not exist yet. A directory that exists is not changed.
     pub(crate) fn dir_kind(&self) -> NodeKind {
         if self.is_plain() { NodeKind::Persistent } else { NodeKind::Container }
     }
@@ -91,25 +91,31 @@ impl Client {
         Ok(found.into_iter().map(|stored| stored.name().to_owned()).collect())
     }
 
-    /// Starts the counter of an empty persistent directory again, in one step, so that no program finds the directory
-    /// missing. False if another client changed the directory at the same time.
-    pub(crate) async fn restart_counter(&self, context: &ClaimContext) -> Result<bool, Failed> {
-        let path = context.dir.path().to_owned();
+    /// Starts the counter of a directory without claims again, in one step, so that no program finds the directory
+    /// missing, and with the same data and access list. False if another client changed the directory at the same time.
+    pub(crate) async fn restart_counter(
+        &self,
+        context: &ClaimContext,
+        other_nodes: &[String],
+    ) -> Result<bool, Failed> {
+        if let Some(node) = other_nodes.first() {
+            let why = format!(
+                "the counter of its directory is nearly used up, and starts again only without the node {node:?}, \
+                 which is no claim: move that node to another directory"
+            );
+            return Err(EngineError::new(Fault::Refused, why).into());
+        }
+        let path = context.dir.path();
         // The lineage of all tokens is made from the creation of the base path.
-        if path != self.base_path() {
-            let steps = vec![
-                MultiOp::Delete(Delete { path: path.clone(), version: ANY_VERSION }),
-                MultiOp::Create(Create {
-                    path,
-                    data: Vec::new(),
-                    acl: self.acl.clone(),
-                    kind: NodeKind::Persistent,
-                }),
-            ];
+        if path != self.base_path()
+            && let Some(steps) = self.replacement_of(context, path).await?
+        {
             match self.apply_changes(&context.session, &context.conn, steps).await? {
                 Ok(()) => return Ok(true),
-                Err((_, ErrorCode::NO_NODE | ErrorCode::NOT_EMPTY)) => return Ok(false),
-                Err((_, ErrorCode::NO_AUTH)) => {}
+                Err((_, ErrorCode::NO_NODE | ErrorCode::NOT_EMPTY | ErrorCode::BAD_VERSION)) => {
+                    return Ok(false);
+                }
+                Err((_, ErrorCode::NO_AUTH | ErrorCode::INVALID_ACL)) => {}
                 Err((_, code)) => return Err(Failed::Refused(code)),
             }
         }
@@ -118,25 +124,64 @@ impl Client {
         Err(EngineError::new(Fault::Refused, why).into())
     }
 
-    /// Whether the first node of a queue can block the name forever: a node of an unknown program that does not end
-    /// with a session.
-    pub(crate) async fn is_endless(
+    /// The changes that delete a directory and create it again with the same data and access list; `None` if this login
+    /// has no right to read these.
+    async fn replacement_of(
+        &self,
+        context: &ClaimContext,
+        path: &str,
+    ) -> Result<Option<Vec<MultiOp>>, Failed> {
+        let (contents, access_list) =
+            (context.conn.send(&GetData { path, watch: false }), context.conn.send(&GetAcl { path }));
+        let (data, stat, acl) = match (contents.answer().await, access_list.answer().await) {
+            (Err(failed), _) | (_, Err(failed)) if failed.is(ErrorCode::NO_AUTH) => return Ok(None),
+            (contents, access_list) => {
+                let (data, stat) = contents?;
+                (data, stat, access_list?)
+            }
+        };
+        if acl.iter().any(Acl::is_masked) {
+            return Ok(None);
+        }
+        let path = path.to_owned();
+        Ok(Some(vec![
+            MultiOp::Delete(Delete { path: path.clone(), version: stat.version }),
+            MultiOp::Create(Create { path, data, acl, kind: NodeKind::Persistent }),
+        ]))
+    }
+
+    /// The path of the first node of a queue, if this node can block the name forever: see [`can_block_forever`].
+    pub(crate) async fn persistent_node(
         &self,
         context: &ClaimContext,
         queue: &str,
         first: Option<&Node>,
-    ) -> Result<bool, Failed> {
-        let Some(first) = first.filter(|node| !node.is_known) else { return Ok(false) };
-        match context.conn.send(&Exists { path: &format!("{queue}/{}", first.name) }).answer().await {
-            Ok(stat) => Ok(stat.ephemeral_owner == 0),
-            // The node is gone, or this login has no right to read it.
-            Err(Failed::Refused(ErrorCode::NO_NODE | ErrorCode::NO_AUTH)) => Ok(false),
-            Err(failed) => Err(failed),
-        }
+    ) -> Result<Option<String>, Failed> {
+        let Some(first) = first.filter(|node| !node.is_known) else { return Ok(None) };
+        let path = format!("{queue}/{}", first.name);
+        let is_persistent = is_persistent(context.conn.send(&Exists { path: &path }).answer().await)?;
+        Ok(is_persistent.then_some(path))
     }
 }
 
-/// The hint of a claim that waits for such an endless node, or is refused because of it.
+/// Whether the node with this answer to `Exists` does not end with a session.
+pub(crate) fn is_persistent(exists: Result<Stat, Failed>) -> Result<bool, Failed> {
+    match exists {
+        Ok(stat) => Ok(stat.ephemeral_owner == 0),
+        // The node is gone, or this login has no right to read it.
+        Err(Failed::Refused(ErrorCode::NO_NODE | ErrorCode::NO_AUTH)) => Ok(false),
+        Err(failed) => Err(failed),
+    }
+}
+
+/// Whether the node at this path, with this state, can block the name forever: it is a node of an unknown program and
+/// does not end with a session.
+pub(crate) fn can_block_forever(path: &str, stat: &Stat) -> bool {
+    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+    stat.ephemeral_owner == 0 && Node::read(name).is_some_and(|node| !node.is_known)
+}
+
+/// The hint of a claim that waits for such a node, or is refused because of it.
 pub(crate) fn hint(is_endless: bool) -> Hint {
     Hint { obstacle: is_endless.then_some(PERSISTENT_NODE), ..Hint::default() }
 }

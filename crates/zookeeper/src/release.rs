@@ -30,8 +30,9 @@ struct EndingClaim {
     session: Arc<Session>,
     name: Name,
     mode: Mode,
-    paths: Vec<String>,
-    /// The claim may have more nodes than `paths`.
+    /// The nodes that the client knows.
+    own: Option<OwnNodes>,
+    /// The claim may have more nodes than `own`.
     unsettled: bool,
     /// The first token, if the claim holds.
     token: Option<u64>,
@@ -90,7 +91,7 @@ impl Client {
             session: Arc::clone(entry.data.session_slot.session()),
             name: entry.name.clone(),
             mode: entry.mode,
-            paths: entry.state.own().map(OwnNodes::paths).unwrap_or_default(),
+            own: entry.state.own().cloned(),
             unsettled: entry.data.unsettled || entry.data.may_appear_late,
             token,
         })
@@ -140,10 +141,13 @@ impl Client {
             && !self.keeps_sessions.load(Ordering::Relaxed)
             && session.state.close_if_used_once()
         {
-            return self.end_with_session(session, &ending.paths).await;
+            let paths = ending.own.as_ref().map(OwnNodes::paths).unwrap_or_default();
+            return self.end_with_session(session, &paths).await;
         }
         let conn = session.link.conn().await?;
-        let mut paths = ending.paths.clone();
+        let mut paths = self.own_paths(&conn, id, ending).await?;
+        // If the answer is lost, the deletion is sent again.
+        self.node_may_be_gone(id);
         if ending.unsettled {
             let dir = self.dir(&ending.name);
             for path in [Some(dir.queue_of(ending.mode)), ending.mode.limit().map(|_| dir.permits())]
@@ -158,7 +162,17 @@ impl Client {
         self.delete_all(session, &conn, &paths).await
     }
 
-    /// Closes the session, which has no nodes except those at `paths`. True if all of them existed.
+    /// The paths of the nodes that the client knows of the claim, on a connection that was opened before this call. In
+    /// the plain layout, another program's node possibly has such a path by now, and must not be deleted.
+    async fn own_paths(&self, conn: &Conn, id: ClaimId, ending: &EndingClaim) -> Result<Vec<String>, Failed> {
+        let Some(own) = &ending.own else { return Ok(Vec::new()) };
+        // A claim that is not in the claim table was released before.
+        let may_be_gone = self.claims().get(id).is_none_or(|entry| entry.data.node_may_be_gone);
+        let is_theirs = self.is_plain() && may_be_gone && !self.has_node(conn, own).await?;
+        Ok(if is_theirs { Vec::new() } else { own.paths() })
+    }
+
+    /// Closes the session, which has no nodes except those at `paths`. True if all of these were nodes of the session.
     async fn end_with_session(&self, session: &Arc<Session>, paths: &[String]) -> Result<bool, Failed> {
         // The request to close may arrive at any later time, also on an old connection. So no other claim may use the
         // session any more, and an unanswered release is sent again.
@@ -167,7 +181,7 @@ impl Client {
         let closing = conn.send(&Close);
         let mut existed = !paths.is_empty();
         for check in checks {
-            existed &= check.answer().await.is_ok();
+            existed &= check.answer().await.is_ok_and(|stat| stat.ephemeral_owner == session.state.id());
         }
         closing.answer().await?;
         self.keeps_sessions.store(true, Ordering::Relaxed);

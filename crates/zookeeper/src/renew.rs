@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use leasehold_core::{ClaimId, EngineError, Fault, Hold, Instant, Loss, Renewed, TimeLeft};
 
 use crate::{
-    claims::State,
+    claims::{OwnNodes, State},
     client::Client,
     conn::Conn,
     error::Failed,
@@ -19,10 +19,10 @@ use crate::{
 
 impl Client {
     pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let sessions_and_paths: Vec<Option<(Arc<Session>, String)>> =
+        let sessions_and_nodes: Vec<Option<(Arc<Session>, OwnNodes)>> =
             holds.iter().map(|hold| self.session_of_hold(hold)).collect();
         let mut sessions: Vec<&Arc<Session>> =
-            sessions_and_paths.iter().flatten().map(|(session, _)| session).collect();
+            sessions_and_nodes.iter().flatten().map(|(session, _)| session).collect();
         sessions.sort_unstable_by_key(|session| Arc::as_ptr(session));
         sessions.dedup_by(|one, other| Arc::ptr_eq(one, other));
         // A server that answers a change has applied all earlier changes. So a heartbeat, which is a change, goes
@@ -35,26 +35,29 @@ impl Client {
         join_all(
             holds
                 .iter()
-                .zip(sessions_and_paths)
-                .map(|(hold, session_and_path)| self.renew_one(hold, session_and_path)),
+                .zip(sessions_and_nodes)
+                .map(|(hold, session_and_nodes)| self.renew_one(hold, session_and_nodes)),
         )
         .await
     }
 
-    async fn renew_one(&self, hold: &Hold, session_and_path: Option<(Arc<Session>, String)>) -> Renewed {
-        let Some((session, path)) = session_and_path else { return Renewed::Lost(Loss::Gone) };
-        match self.check_node(hold, &session, &path).await {
+    async fn renew_one(&self, hold: &Hold, session_and_nodes: Option<(Arc<Session>, OwnNodes)>) -> Renewed {
+        let Some((session, own)) = session_and_nodes else { return Renewed::Lost(Loss::Gone) };
+        match self.check_node(hold, &session, &own).await {
             Ok(Some(valid_until)) => self.renewal_result(hold, valid_until),
             Ok(None) => Renewed::Lost(Loss::Broken),
-            Err(failed) if failed.is(ErrorCode::NO_NODE) => Renewed::Lost(Loss::Gone),
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => {
+                self.node_may_be_gone(hold.id);
+                Renewed::Lost(Loss::Gone)
+            }
             Err(_) if session.state.has_ended() => Renewed::Lost(Loss::Gone),
             Err(failed) => Renewed::Unknown(failed.into()),
         }
     }
 
-    /// The session of a hold and the path of its first node; `None` if the claim does not hold any more. A renewal
+    /// The session of a hold and its nodes; `None` if the claim does not hold any more. A renewal
     /// counts as a request of the claim, so the claim does not expire while the renewal runs.
-    fn session_of_hold(&self, hold: &Hold) -> Option<(Arc<Session>, String)> {
+    fn session_of_hold(&self, hold: &Hold) -> Option<(Arc<Session>, OwnNodes)> {
         let now = self.now();
         let mut claims = self.claims();
         let entry = claims.get(hold.id)?;
@@ -68,9 +71,8 @@ impl Client {
             return None;
         }
         let until = now.after(session.state.remaining(now).unwrap_or_default().min(hold.ttl));
-        let path = own.path.clone();
-        claims.hold(hold.id, own, confirmed, (now, until));
-        Some((session, path))
+        claims.hold(hold.id, own.clone(), confirmed, (now, until));
+        Some((session, own))
     }
 
     /// Reads the first node of a hold. Returns until when the session was valid before that read; `None` if the hold
@@ -79,29 +81,32 @@ impl Client {
         &self,
         hold: &Hold,
         session: &Session,
-        path: &str,
+        own: &OwnNodes,
     ) -> Result<Option<Instant>, Failed> {
         self.wait_until_confirmed(session).await?;
         let valid_until = session.state.valid_until();
         let conn = session.conn().await?;
-        let (data, stat) = self.watch_own(&conn, hold.id, path).await?;
+        let (data, stat) = self.watch_own(&conn, hold.id, own).await?;
         if stat.ephemeral_owner != session.state.id() {
             return Err(Failed::NO_NODE);
         }
         Ok((!is_broken(&data)).then_some(valid_until))
     }
 
-    /// Reads a node of a claim and watches it.
+    /// Reads the first node of a claim and watches it. The error is [`Failed::NO_NODE`] if another node has its path.
     pub(crate) async fn watch_own(
         &self,
         conn: &Conn,
         id: ClaimId,
-        path: &str,
+        own: &OwnNodes,
     ) -> Result<(Vec<u8>, Stat), Failed> {
-        let pending_watch = PendingWatch::new(&conn.watches, path, WatchTarget::Own(id));
-        let read = conn.send(&GetData { path, watch: true }).answer().await?;
+        let pending_watch = PendingWatch::new(&conn.watches, &own.path, WatchTarget::Own(id));
+        let (data, stat) = conn.send(&GetData { path: &own.path, watch: true }).answer().await?;
+        if !own.is_first_node(&stat) {
+            return Err(Failed::NO_NODE);
+        }
         pending_watch.confirm();
-        Ok(read)
+        Ok((data, stat))
     }
 
     /// Watches a hold that has lasted for a while, and reports if it is already lost.
@@ -109,16 +114,14 @@ impl Client {
         let held = {
             let mut claims = self.claims();
             claims.get(id).and_then(|entry| match &entry.state {
-                State::Held { own, .. } => Some((
-                    entry.data.session_slot.session().link.live()?,
-                    own.path.clone(),
-                    entry.name.clone(),
-                )),
+                State::Held { own, .. } => {
+                    Some((entry.data.session_slot.session().link.live()?, own.clone(), entry.name.clone()))
+                }
                 _ => None,
             })
         };
-        let Some((conn, path, name)) = held else { return };
-        match self.watch_own(&conn, id, &path).await {
+        let Some((conn, own, name)) = held else { return };
+        match self.watch_own(&conn, id, &own).await {
             Ok((data, _)) if is_broken(&data) => self.report_loss(name, id, Loss::Broken),
             // The node of a released hold is deleted without a loss.
             Err(failed) if failed.is(ErrorCode::NO_NODE) && !self.in_flight.is_released(id, self.now()) => {

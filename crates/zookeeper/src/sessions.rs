@@ -108,6 +108,12 @@ impl Dial for Dialer {
     type Conn = Conn;
 
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
+        // Before the first connection, the session has no id, and no claim has a node.
+        if self.state.id() != 0
+            && let Some(handler) = self.handler.upgrade()
+        {
+            handler.reconnecting(&self.state);
+        }
         Box::pin(self.connect_any(broken))
     }
 

@@ -28,6 +28,9 @@ pub(crate) trait WatchHandler: Send + Sync {
     /// Handles an event of the node at `path`, which is watched for `target`.
     fn on_event(&self, target: WatchTarget, path: &str, kind: EventKind);
 
+    /// Handles the end of the session's connection, before another connection is made.
+    fn reconnecting(&self, session: &Arc<SessionState>);
+
     /// Handles a new connection of the session: events since the last connection broke were missed.
     fn reconnected(&self, session: &Arc<SessionState>);
 }
@@ -134,6 +137,8 @@ mod tests {
         fn on_event(&self, target: WatchTarget, _: &str, _: EventKind) {
             lock_mutex(&self.0).push(target);
         }
+
+        fn reconnecting(&self, _: &Arc<SessionState>) {}
 
         fn reconnected(&self, _: &Arc<SessionState>) {}
     }

@@ -65,8 +65,18 @@ pub(crate) struct Acl {
 const ALL_RIGHTS: i32 = 31;
 /// Everybody has all rights.
 pub(crate) const EVERYBODY: (i32, &str, &str) = (ALL_RIGHTS, "world", "anyone");
+/// The end of an id whose password is masked
+/// (<https://issues.apache.org/jira/browse/ZOOKEEPER-1392>).
+const MASKED: (&str, &str) = ("digest", ":x");
 /// The creator has all rights.
 pub(crate) const CREATOR: (i32, &str, &str) = (ALL_RIGHTS, "auth", "");
+
+impl Acl {
+    /// Whether the server shows this entry without its password.
+    pub(crate) fn is_masked(&self) -> bool {
+        self.scheme == MASKED.0 && self.id.ends_with(MASKED.1)
+    }
+}
 
 impl From<(i32, &str, &str)> for Acl {
     fn from((rights, scheme, id): (i32, &str, &str)) -> Self {
@@ -218,6 +228,32 @@ impl Op for SetData {
 
     fn read(reader: &mut Reader<'_>) -> Option<Stat> {
         Stat::read(reader)
+    }
+}
+
+/// Reads the access list of a node. A login without the right to change the list gets it with masked passwords.
+#[derive(Debug)]
+pub(crate) struct GetAcl<'a> {
+    pub(crate) path: &'a str,
+}
+
+impl Op for GetAcl<'_> {
+    const CODE: i32 = 6;
+    type Answer = Vec<Acl>;
+
+    fn write(&self, writer: &mut Writer) {
+        writer.text(self.path);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Vec<Acl>> {
+        let count = usize::try_from(reader.int()?).unwrap_or(0);
+        // Each entry has at least its rights and the lengths of two texts.
+        if count > reader.rest().len() / (3 * LENGTH_BYTES) {
+            return None;
+        }
+        (0..count)
+            .map(|_| Some(Acl { rights: reader.int()?, scheme: reader.text()?, id: reader.text()? }))
+            .collect()
     }
 }
 

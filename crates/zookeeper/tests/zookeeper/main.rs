@@ -17,6 +17,7 @@ mod outages;
 mod peers;
 mod plain;
 mod plain_faults;
+mod plain_names_again;
 mod raw_client;
 mod rig;
 mod rights;

@@ -156,14 +156,25 @@ fn a_directory_can_be_the_lock_itself() {
     assert!(rig.run(locks.show("orders")).unwrap().holders.is_empty());
 }
 
-/// A program written by hand creates the directory once, and fails if it is missing later. The server removes
-/// containers only.
+/// A program written by hand creates the directory once, and fails if it is missing later. The server removes empty
+/// containers, also a container that was there before the first claim with this layout.
 #[test]
-fn the_directory_stays() {
-    let rig = Rig::plain();
+fn a_new_directory_stays_and_a_container_does_not() {
+    let mut rig = Rig::with(&["-Dznode.container.checkIntervalMs=50"]);
+    let default = rig.locks();
+    rig.config = rig.config.layout(Layout::Plain);
     acquire(&rig.locks(), "a").release_blocking().unwrap();
-    let stat = rig.server.command(&["stat", "/locks/a"]);
-    assert!(stat.iter().any(|line| line == "ephemeralOwner = 0x0"), "{stat:?}");
+    let guard = acquire(&default, "container");
+    let (engine, waiter) = (rig.engine(), rig.claim("container"));
+    rig.run(expect_waiting(&engine, &waiter));
+    let mut raw = RawClient::new(rig.server.port(), LONG_SESSION_MILLIS);
+    assert_eq!(raw.children("/locks"), ["a", "container"]);
+    guard.release_blocking().unwrap();
+    rig.run(async {
+        expect_granted(&engine, &waiter).await;
+        engine.release(&release_of(&waiter)).await;
+    });
+    rig.until("the server removes the container", || raw.children("/locks") == ["a"]);
 }
 
 #[test]

@@ -121,13 +121,49 @@ fn a_persistent_node_is_reported_and_broken() {
             while !matches!(engine.claim(&near, How::Ask).await, Ok(Answer::Held(_))) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
+            // The hold of `near` must not be broken.
             let answer = engine.claim(&far, How::Ask).await;
-            assert!(matches!(&answer, Ok(Answer::Waiting(_))), "{answer:?}");
+            assert!(matches!(&answer, Ok(Answer::Waiting(hint)) if hint.obstacle.is_none()), "{answer:?}");
             engine.release(&release_of(&near)).await;
             while !matches!(engine.claim(&far, How::Ask).await, Ok(Answer::Held(_))) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             engine.release(&release_of(&far)).await;
+        });
+    }
+}
+
+/// While a program ahead of the persistent node holds, nothing is to be broken. When that program has ended, the next
+/// question of the waiter finds the obstacle.
+#[test]
+fn a_persistent_node_that_becomes_the_first_is_reported() {
+    for rig in [Rig::plain(), Rig::new()] {
+        let (engine, holder, waiter) = (rig.engine(), rig.claim("a"), rig.claim("a"));
+        let answer = rig.run(engine.claim(&holder, How::Create));
+        assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
+        let mut raw = RawClient::new(rig.server.port(), LONG_SESSION_MILLIS);
+        let persistent = raw.create("/locks/a/lock-", b"", Kind::PersistentSequential);
+        rig.run(async {
+            for how in [How::Create, How::Ask] {
+                let answer = engine.claim(&waiter, how).await;
+                assert!(
+                    matches!(&answer, Ok(Answer::Waiting(hint)) if hint.obstacle.is_none()),
+                    "{answer:?}"
+                );
+            }
+            engine.release(&release_of(&holder)).await;
+            for _ in 0..2 {
+                let answer = engine.claim(&waiter, How::Ask).await;
+                assert!(
+                    matches!(&answer, Ok(Answer::Waiting(hint)) if hint.obstacle.is_some()),
+                    "{answer:?}"
+                );
+            }
+            raw.delete(&persistent);
+            while !matches!(engine.claim(&waiter, How::Ask).await, Ok(Answer::Held(_))) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            engine.release(&release_of(&waiter)).await;
         });
     }
 }
@@ -213,4 +249,45 @@ fn a_nearly_used_up_counter_of_a_persistent_directory_restarts() {
     let error = at_path(&rig).mutex("orders").blocking().acquire_within(PATIENCE).unwrap_err();
     assert!(error.to_string().contains("nearly used up: stop all programs"), "{error}");
     assert_eq!(rig.nodes(), [""; 0]);
+}
+
+/// The directory of another program keeps its data and its access list when its counter starts again. If that is not
+/// possible, the directory stays as it is.
+#[test]
+fn a_directory_of_another_program_is_as_before_when_its_counter_restarts() {
+    const THEIRS: &str = "digest:theirs:AAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let mut rig = Rig::plain();
+    acquire(&rig.locks(), "a").release_blocking().unwrap();
+    for (name, our_rights) in [("full", "cdrwa"), ("few", "crd"), ("mixed", "cdrwa")] {
+        let rights = format!("world:anyone:{our_rights},{THEIRS}:rw");
+        rig.server.command(&["create", &format!("/locks/{name}"), "theirs", &rights]);
+    }
+    let mut raw = RawClient::new(rig.server.port(), LONG_SESSION_MILLIS);
+    raw.create("/locks/mixed/jobs", b"", Kind::Persistent);
+    drop(raw);
+    rig.server.kill();
+    for name in ["full", "few", "mixed"] {
+        rig.server.set_child_counter(&format!("/locks/{name}"), i32::MAX - (1 << 20));
+    }
+    rig.server.restart();
+    for (name, refused) in [("full", None), ("few", Some("stop all programs")), ("mixed", Some("\"jobs\""))] {
+        match (rig.locks().mutex(name).blocking().acquire_within(PATIENCE), refused) {
+            (Ok(guard), None) => {
+                assert_eq!(rig.nodes(), [format!("/locks/{name}/lock-0000000000")]);
+                guard.release_blocking().unwrap();
+            }
+            (Err(error), Some(why)) => {
+                assert!(error.to_string().contains("nearly used up"), "{name}: {error}");
+                assert!(error.to_string().contains(why), "{name}: {error}");
+            }
+            (other, _) => panic!("{name}: {other:?}"),
+        }
+        let path = format!("/locks/{name}");
+        let data = rig.server.command(&["get", &path]);
+        assert!(data.iter().any(|line| line == "theirs"), "{name}: {data:?}");
+    }
+    let access_list = rig.server.command(&["getAcl", "/locks/full"]);
+    for entry in ["'world,'anyone", ": cdrwa", "'digest,'theirs:AAAAAAAAAAAAAAAAAAAAAAAAAAA=", ": rw"] {
+        assert!(access_list.iter().any(|line| line == entry), "{access_list:?}");
+    }
 }

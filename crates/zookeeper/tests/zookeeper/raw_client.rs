@@ -20,6 +20,7 @@ const NO_NODE: i32 = -101;
 /// A kind of node.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
+    Persistent = 0,
     Ephemeral = 1,
     PersistentSequential = 2,
     EphemeralSequential = 3,
