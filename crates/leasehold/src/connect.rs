@@ -73,8 +73,8 @@ impl Locks {
         Connect::default().connect(url)
     }
 
-    /// What often does harm in the URL, although it is allowed; `None` for most URLs. Connecting also writes this text to
-    /// the log.
+    /// What often does harm in the URL, although it is allowed; `None` for most URLs. Connecting also writes this text
+    /// to the log.
     #[must_use]
     pub const fn warning(&self) -> Option<&'static str> {
         self.warning
@@ -179,8 +179,8 @@ impl Connect {
         self
     }
 
-    /// What requests do while the engine cannot be reached; by default they wait. The URL option `when_unreachable` says
-    /// the same (`wait` or `fail`); if the two differ, connecting is refused.
+    /// What requests do while the engine cannot be reached; by default they wait. The URL option `when_unreachable`
+    /// says the same (`wait` or `fail`); if the two differ, connecting is refused.
     pub fn when_unreachable(mut self, what: WhenUnreachable) -> Self {
         self.when_unreachable = Some(what);
         self

@@ -115,7 +115,12 @@ impl Shared {
         }
         let seconds = self.now().since(self.outage.since()?).as_secs_f64();
         let last_error = self.outage.last_error.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(self.unreachable_error(name, &format!("for {seconds:.1} s: {last_error}")))
+        Some(
+            self.unreachable_error(
+                name,
+                &format!("the engine is unreachable for {seconds:.1} s: {last_error}"),
+            ),
+        )
     }
 
     /// As [`outage_error`](Self::outage_error), after the own request failed with `error`.
@@ -124,18 +129,20 @@ impl Shared {
             && error.fault.is_outage()
             && self.engine.group(name).is_some();
         if fails_alone {
-            return Some(self.unreachable_error(name, &format!("for this name: {}", error.message)));
+            return Some(
+                self.unreachable_error(name, &format!("its servers are unreachable: {}", error.message)),
+            );
         }
         self.outage_error(name)
     }
 
     fn unreachable_error(&self, name: &Name, why: &str) -> Error {
         let (engine, name) = (self.profile.engine, name.as_str());
-        Error::new(ErrorKind::Unreachable, format!("{engine} lock {name:?}: the engine is unreachable {why}"))
+        Error::new(ErrorKind::Unreachable, format!("{engine} lock {name:?}: {why}"))
     }
 
-    /// Sleeps until `at`. Returns earlier with the error for a request for `name` if requests fail during an outage, and
-    /// there is one.
+    /// Sleeps until `at`. Returns earlier with the error for a request for `name` if requests fail during an outage,
+    /// and there is one.
     pub(crate) async fn sleep_unless_outage(&self, at: Instant, name: &Name) -> Option<Error> {
         if self.when_unreachable == WhenUnreachable::Wait {
             self.sleep_until(at).await;

@@ -41,8 +41,8 @@ fn a_maintenance_task_that_panicked_is_restarted() {
     clock.arm();
     rig.until("the maintenance task dies", || clock.has_panicked());
     rig.until("maintenance runs again", || clock.is_asked_again());
-    // The first deadline of a session counts from its creation, and later ones from the second-to-last heartbeat. So what
-    // remains may never be as long again, but the deadline moves.
+    // The first deadline of a session counts from its creation, and later ones from the second-to-last heartbeat. So
+    // what remains may never be as long again, but the deadline moves.
     let (remaining_before, since) = (guard.remaining(), std::time::Instant::now());
     let moved = || guard.remaining().map(|remaining| remaining + since.elapsed());
     rig.until("its session is kept alive", || {
