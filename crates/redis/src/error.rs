@@ -183,7 +183,7 @@ fn is_about_slots(detail: &str) -> bool {
     words.iter().any(|words| detail.contains(words))
 }
 
-/// The error of our scripts for a record that they cannot read, see `unpacked` in `lua/name.lua`.
+/// The error of our scripts for a record that they cannot read, see `unpacked` in `lua/record.lua`.
 const UNREADABLE_RECORD: &str = "cannot read what is packed";
 
 /// The error for a server's error code and text.

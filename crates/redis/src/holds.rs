@@ -263,6 +263,8 @@ fn read_renewed(word: &str, hold: &Hold) -> Renewed {
         "gone" | "layout" => Renewed::Lost(Loss::Gone),
         "overwritten" => Renewed::Lost(Loss::Overwritten),
         "early" => Renewed::Lost(Loss::EndedEarly),
+        // The key expired while the script ran, which only servers before Redis 7.2 let happen: nothing was extended.
+        "extended -2" => Renewed::Lost(Loss::Gone),
         error if is_foreign_type(error) => Renewed::Lost(Loss::Overwritten),
         word => match read_time_left(word) {
             Some(left) => Renewed::Extended { ttl: Some(hold.ttl), left },
@@ -279,8 +281,7 @@ fn read_time_left(word: &str) -> Option<TimeLeft> {
     }
     Some(match left.strip_prefix(' ')?.parse::<i64>().ok()? {
         -1 => TimeLeft::Endless,
-        // The key expired while the script ran, which only servers before Redis 7.2 let happen.
-        ..0 => TimeLeft::Unknown,
+        ..0 => return None,
         millis => TimeLeft::For(Duration::from_millis(millis.unsigned_abs())),
     })
 }
@@ -324,4 +325,38 @@ fn answer_of(reply: Values) -> Result<String, EngineError> {
 /// The words that a script answers, one for each item.
 fn answers_of(reply: Values) -> Result<Vec<String>, EngineError> {
     Reply::new(reply).all_text()
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{ClaimId, Token};
+
+    use super::*;
+
+    #[test]
+    fn only_an_extended_hold_counts_as_extended() {
+        let ttl = Duration::from_secs(30);
+        let token = Token { lineage: crate::token_counter::LINEAGE, number: 7 };
+        let hold =
+            Hold { id: ClaimId([1; 16]), name: Name::new("a").unwrap(), mode: Mode::Exclusive, token, ttl };
+        for (word, expected) in [
+            ("extended", Some(TimeLeft::Unknown)),
+            ("extended -1", Some(TimeLeft::Endless)),
+            ("extended 0", Some(TimeLeft::For(Duration::ZERO))),
+            ("extended 1500", Some(TimeLeft::For(Duration::from_millis(1500)))),
+            ("extended -2", None),
+            ("gone", None),
+        ] {
+            match (read_renewed(word, &hold), expected) {
+                (Renewed::Extended { ttl: extended, left }, Some(expected)) => {
+                    assert_eq!((extended, left), (Some(ttl), expected), "{word}");
+                }
+                (Renewed::Lost(Loss::Gone), None) => {}
+                (renewed, _) => panic!("{word}: {renewed:?}"),
+            }
+        }
+        for word in ["extended -3", "extended x", "extended  1", "extend", ""] {
+            assert!(matches!(read_renewed(word, &hold), Renewed::Unknown(_)), "{word:?}");
+        }
+    }
 }

@@ -214,10 +214,10 @@ fn stale_note(overdue: Duration, stale_deadline: StaleDeadline) -> String {
     let seconds = overdue.as_secs();
     match stale_deadline {
         StaleDeadline::Reclaim => format!(
-            "the key has no expiry, and its value is a time that was over {seconds} s ago: the next claim takes the name over, because of stale_deadline=reclaim"
+            "the key has no expiry, and its value is a time that passed {seconds} s ago: the next claim takes the name over, because of stale_deadline=reclaim"
         ),
         StaleDeadline::Taken => format!(
-            "the key has no expiry, and its value is a time that was over {seconds} s ago: its program may have died. Delete the key, or put stale_deadline=reclaim into the URL"
+            "the key has no expiry, and its value is a time that passed {seconds} s ago: its program may have died. If it is dead, delete the key, or put stale_deadline=reclaim into the URL"
         ),
     }
 }

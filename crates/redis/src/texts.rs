@@ -6,13 +6,24 @@ macro_rules! text {
     ($($file:literal),+) => { concat!($(include_str!(concat!("lua/", $file, ".lua"))),+) };
 }
 
-pub(crate) const CLAIM: &str =
-    text!("head", "claim_request", "claim_quick", "quick_end", "lock_string", "name", "stale", "claim");
-pub(crate) const RENEW: &str = text!("head", "renew_quick", "quick_end", "lock_string", "name", "renew");
+pub(crate) const CLAIM: &str = text!(
+    "head",
+    "claim_request",
+    "claim_quick",
+    "quick_end",
+    "lock_string",
+    "record",
+    "relied",
+    "name",
+    "stale",
+    "claim"
+);
+pub(crate) const RENEW: &str =
+    text!("head", "renew_quick", "quick_end", "lock_string", "record", "relied", "name", "renew");
 pub(crate) const RELEASE: &str =
-    text!("head", "release_quick", "quick_end", "lock_string", "name", "wake", "release");
-pub(crate) const BREAK: &str = text!("head", "lock_string", "name", "wake", "break");
-pub(crate) const LOOK: &str = text!("head", "lock_string", "name", "stale", "look");
+    text!("head", "release_quick", "quick_end", "lock_string", "record", "relied", "name", "wake", "release");
+pub(crate) const BREAK: &str = text!("head", "lock_string", "record", "relied", "name", "wake", "break");
+pub(crate) const LOOK: &str = text!("head", "lock_string", "record", "relied", "name", "stale", "look");
 pub(crate) const NAMES: &str = text!("head", "names");
 pub(crate) const FENCE: &str = text!("fence");
 pub(crate) const RENEW_LOCK: &str = text!("head", "renew_lock");
@@ -26,11 +37,14 @@ pub(crate) const RELEASE_NODE: &str = text!("release_node");
 
 /// The texts of the scripts for locks of Redisson.
 pub(crate) mod redisson {
-    pub(crate) const CLAIM: &str = text!("head", "claim_request", "lock_redisson", "name", "stale", "claim");
-    pub(crate) const RENEW: &str = text!("head", "lock_redisson", "name", "renew");
-    pub(crate) const RELEASE: &str = text!("head", "lock_redisson", "name", "wake_redisson", "release");
-    pub(crate) const BREAK: &str = text!("head", "lock_redisson", "name", "wake_redisson", "break");
-    pub(crate) const LOOK: &str = text!("head", "lock_redisson", "name", "stale", "look");
+    pub(crate) const CLAIM: &str =
+        text!("head", "claim_request", "lock_redisson", "record", "relied", "name", "stale", "claim");
+    pub(crate) const RENEW: &str = text!("head", "lock_redisson", "record", "relied", "name", "renew");
+    pub(crate) const RELEASE: &str =
+        text!("head", "lock_redisson", "record", "relied", "name", "wake_redisson", "release");
+    pub(crate) const BREAK: &str =
+        text!("head", "lock_redisson", "record", "relied", "name", "wake_redisson", "break");
+    pub(crate) const LOOK: &str = text!("head", "lock_redisson", "record", "relied", "name", "stale", "look");
     pub(crate) const RENEW_LOCK: &str = text!("head", "lock_redisson", "renew_lock_redisson");
     pub(crate) const RELEASE_LOCK: &str =
         text!("head", "lock_redisson", "wake_redisson", "release_lock_redisson");

@@ -9,7 +9,7 @@ import redis.clients.jedis.params.SetParams;
  *
  * <p>usage: RedisByHand PORT KEY TTL waits for the lock, and prints "held"; releases after a line of standard input, and
  * prints "released"; ends at the end of standard input. From the first grant on the key is extended each third of TTL,
- * in milliseconds, whoever holds it.
+ * in milliseconds, whichever program holds it.
  */
 public class RedisByHand {
     private static final String COMPARE_AND_DELETE =

@@ -4,8 +4,8 @@ usage: redis_by_hand.py until KIND PORT KEY TTL DIRECTORY WHO   sections until t
        redis_by_hand.py hold  KIND PORT KEY TTL                 prints "held", then holds until its standard input ends
        redis_by_hand.py wait  KIND PORT KEY TTL                 prints "waits", then waits for the lock, and prints "held"
 
-KIND is old (SETNX with a time as the value, in seconds), old-millis (in milliseconds), repairing (whoever sees TTL 0
-sets the expiry) or overwriting (the renewal is a plain SET; its pause between compare and SET ends with a line of
+KIND is old (SETNX with a time as the value, in seconds), old-millis (in milliseconds), repairing (a waiter that sees
+TTL 0 sets the expiry) or overwriting (the renewal is a plain SET; its pause between compare and SET ends with a line of
 standard input). TTL is in milliseconds. The directory is that of leasehold's own programs, see e2e/src/turns.rs.
 """
 
@@ -52,7 +52,7 @@ class Old:
 
 
 class Repairing:
-    """`SET key uuid EX n NX`; whoever finds TTL 0 sets the expiry."""
+    """`SET key uuid EX n NX`; a waiter that finds TTL 0 sets the expiry."""
 
     def __init__(self, server):
         self.server = server

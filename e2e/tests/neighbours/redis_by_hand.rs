@@ -1,10 +1,16 @@
 //! Locks on Redis from articles: programs of a few lines with go-redis, redis-py and Jedis, and a cache with Redisson's
 //! read-write lock.
 
-use std::{fs, path::Path, sync::Arc, thread::spawn, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    sync::Arc,
+    thread::spawn,
+    time::{Duration, Instant},
+};
 
 use leasehold::{ErrorKind, Locks, Loss};
-use leasehold_testkit::server::RedisServer;
+use leasehold_testkit::{rig::PATIENCE, server::RedisServer};
 
 use crate::{
     go::REDIS_BY_HAND,
@@ -49,12 +55,22 @@ fn expire_calls(server: &RedisServer) -> u64 {
     calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
 }
 
+/// Polls until `poll` returns a value; panics after a long time.
+fn until<T>(condition: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = poll() {
+            return value;
+        }
+        assert!(Instant::now() < limit, "waited {PATIENCE:?} until {condition}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Waits until `EXPIRE` was called this often from now on.
 fn await_expire_calls(server: &RedisServer, count: u64) {
     let target = expire_calls(server) + count;
-    while expire_calls(server) < target {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("EXPIRE was called", || (expire_calls(server) >= target).then_some(()));
 }
 
 /// Both sides contend, and holders of both sides are killed.
@@ -94,13 +110,11 @@ fn setnx_with_a_time(kind: &str) {
     assert_eq!(theirs.first_line(), "held");
     drop(theirs);
     let watching = locks(&server, "");
-    let note = loop {
-        if let Some(note) = watching.show_blocking("shared").unwrap().note {
-            break note;
-        }
+    let note = until("the time is over", || {
+        let note = watching.show_blocking("shared").unwrap().note;
         assert!(watching.mutex("shared").blocking().try_acquire().unwrap_err().is_taken());
-        std::thread::sleep(Duration::from_millis(50));
-    };
+        note
+    });
     assert!(note.contains("stale_deadline=reclaim"), "{note}");
     let guard = locks(&server, options).mutex("shared").blocking().acquire().unwrap();
     assert_eq!(guard.previous(), leasehold::Previous::Lapsed);
@@ -122,7 +136,7 @@ fn setnx_with_a_time_in_milliseconds() {
     setnx_with_a_time("old-millis");
 }
 
-/// Both sides exclude each other. But a waiter that sees TTL 0 extends the lock, whoever holds it: the lock of a holder
+/// Both sides exclude each other. But a waiter that sees TTL 0 extends the lock of any holder: the lock of a holder
 /// that died lasts for as long as that program waits.
 #[test]
 fn python_function_that_sets_the_expiry_at_ttl_0() {

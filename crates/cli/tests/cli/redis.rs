@@ -347,9 +347,9 @@ fn a_time_in_the_past_is_explained_and_taken_over() {
     fixture.server.command(&["SET", "lock:job", "1600000000.5"]);
     let shown = stdout(&fixture.call(&["show", "job"]));
     let notes: Vec<_> =
-        shown.lines().filter(|line| line.contains("its value is a time that was over")).collect();
+        shown.lines().filter(|line| line.contains("its value is a time that passed")).collect();
     assert!(
-        matches!(notes[..], [note] if note.starts_with("note ") && note.contains("Delete the key")),
+        matches!(notes[..], [note] if note.starts_with("note ") && note.contains("If it is dead, delete the key")),
         "{shown}"
     );
     let json: serde_json::Value =
@@ -368,7 +368,7 @@ fn changes_of_the_key_by_other_programs_are_told() {
     let mut holder = fixture.holder(&["--ttl", "3s"], HOLD);
     let command = |words: &[&str]| fixture.server.command(words).concat();
     command(&["PERSIST", "lock:job"]);
-    until("a renewal mended it", || command(&["PTTL", "lock:job"]) != "-1");
+    until("a renewal set the expiry anew", || command(&["PTTL", "lock:job"]) != "-1");
     command(&["SET", "lock:job", "theirs", "EX", "60"]);
     until("it ends CMD", || holder.has_ended());
     let output = holder.output();
@@ -376,7 +376,7 @@ fn changes_of_the_key_by_other_programs_are_told() {
     let text = String::from_utf8(output.stderr).unwrap();
     let lines = |word: &str| text.lines().filter(|line| line.contains(word)).count();
     assert_eq!(
-        [lines("removed the expiry of this hold"), lines("another program's value is under its key")],
+        [lines("this hold had no expiry"), lines("another program's value is under its key")],
         [1, 1],
         "{text}"
     );

@@ -187,11 +187,11 @@ pub enum Loss {
     Broken,
     /// The lock file was replaced or unlinked.
     Replaced,
-    /// Another program's value is under the lock key (Redis): it overwrote the value without comparing it, or took the
-    /// key after it was deleted or its time was shortened.
+    /// Another program's value is under the lock key (Redis): a program overwrote the value without comparing it, or
+    /// took the key correctly after the key had ended as for [`EndedEarly`](Self::EndedEarly).
     Overwritten,
-    /// The lock key is gone before the end of its lease, and the rest of the data is there (Redis): another program
-    /// deleted the key or shortened its time, or the server evicted it.
+    /// The lock key is gone, and the record of the hold is there (Redis): another program deleted the key or shortened
+    /// its time, the server evicted it, the server's clock was set forward, or the server got a renewal too late.
     EndedEarly,
     /// The time limit `max_hold` was reached.
     MaxHold,
@@ -209,8 +209,8 @@ impl fmt::Display for Loss {
             Self::Gone => "the engine reports it as gone",
             Self::Broken => "an operator broke it",
             Self::Replaced => "its lock file was replaced or unlinked",
-            Self::Overwritten => "another program's value is under its key: a program overwrote the key without comparing its value",
-            Self::EndedEarly => "its key ended early: a program deleted the key or shortened its time without comparing its value",
+            Self::Overwritten => "another program's value is under its key: a program overwrote the key without comparing its value, or took the key after it ended early",
+            Self::EndedEarly => "its key is gone, and the rest of its data is there: a program deleted the key or shortened its time without comparing its value, or the server evicted the key, or the server's clock was set forward, or the renewal arrived too late",
             Self::MaxHold => "its max_hold ended",
             Self::TokenWentBack => "its token went backwards: the engine lost or restored its state",
             Self::Closed => "its Locks was closed",

@@ -15,7 +15,8 @@ pub enum TimeLeft {
     Endless,
 }
 
-/// How a program that does not compare the value of a lock changed the time of a hold.
+/// How the time of a hold changed without a request of ours: usually by a program that does not compare the value of a
+/// lock, or by a step of the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TimeChange {
@@ -32,13 +33,13 @@ impl fmt::Display for TimeChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Shortened => {
-                "another program shortened the time of this hold without comparing its value, or the server's clock was set forward: the renewal set the time anew"
+                "the time of this hold was too short, and its renewal set the time anew: another program shortened the time without comparing the value, or the server's clock was set forward"
             }
             Self::Lengthened => {
-                "another program lengthened the time of this hold without comparing its value: if this process dies, the name stays taken until that time ends"
+                "the time of this hold is longer than its ttl, so the name stays taken until that time ends if this process dies: another program lengthened the time without comparing the value, or the server's clock was set back"
             }
             Self::Removed => {
-                "another program removed the expiry of this hold without comparing its value: the renewal set the expiry anew"
+                "this hold had no expiry, and its renewal set the expiry anew: another program removed the expiry without comparing the value"
             }
         })
     }

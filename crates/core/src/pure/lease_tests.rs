@@ -359,7 +359,7 @@ fn a_changed_time_is_told_from_a_slow_answer() {
         assert_eq!(
             lease.compare_time(at(10_000), at(answered_at), left),
             change,
-            "reported after it was mended"
+            "reported after a renewal without a change"
         );
     }
 }

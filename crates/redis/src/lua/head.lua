@@ -6,6 +6,7 @@
 -- and the queue entry of a waiter of mode x:
 --   1 <since, server us> <claim time ms> <tokens> <channel> <owner>
 local ENDED_LIFE = 3600000   -- how long an unclean end is remembered, and records and counters outlive their use, in ms
+local RECORD_SLACK = 60000   -- by how much less than ENDED_LIFE a record may outlive its hold, in ms
 local QUEUE_LIFE = 70000     -- lifetime of the keys of a queue, in ms: longer than the longest lease of an entry
 local MIN_QUEUE_LIFE = 62000 -- if less than this is left, the lifetime is extended
 local WATCHERS = 3           -- so many waiters from the head on learn when the lease of the holder ends
@@ -41,6 +42,18 @@ local function prolong(key, ms)
   return left
 end
 
+-- When the longest of shared holds or permits ends, in server ms; 0 if there is none. `holds`: the set of the holds.
+local function last_end(holds)
+  return tonumber(call('ZREVRANGE', holds, 0, 0, 'WITHSCORES')[2] or 0)
+end
+
+-- Like prolong(), for the lock of shared holds or permits. If another program removed the expiry, the lock lasts as
+-- long as the longest of them.
+local function prolong_shared(lock, holds, ms)
+  local longest = call('PTTL', lock) == -1 and last_end(holds) - math.floor(now_us / 1000) or 0
+  prolong(lock, math.max(ms, longest))
+end
+
 -- The beginning of the string under a key; false if there is none. `caller` is redis.call or redis.pcall: for a value
 -- of another type redis.call raises the error, redis.pcall returns it.
 local function string_at(key, caller)
@@ -68,6 +81,13 @@ local function publish(channel, text)
   local result = redis.pcall(channel:find('{', 1, true) and 'SPUBLISH' or 'PUBLISH', channel, text)
   pcall(redis.set_repl, redis.REPL_ALL)
   return result
+end
+
+-- Whether the value of a lock has the form of one of ours, in the layout of lock_string.lua. The length of the id
+-- matters: a foreign time with a fraction has hexadecimal digits and a point, too.
+local function has_our_form(value)
+  local id = value:match('^(%x+)%.%d+[?!]?$') or value:match('^shared%.(%x+)$')
+  return id and #id == 32 or value:find('^kept%.%d+$')
 end
 
 -- The values of the locks of all items. For a single item, the value is read only up to the length of our own values.

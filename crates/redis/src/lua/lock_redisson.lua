@@ -255,9 +255,19 @@ local function drop_lock(name)
   name.value, name.field = false, nil
 end
 
--- Extends the lock to at least `ms`.
+-- Extends the lock to at least `ms`. If another program removed the expiry of a lock of shared holds, the lock lasts as
+-- long as the longest of our holds and of Redisson's readers. If the time of these readers is unknown, the lock stays
+-- without an expiry.
 local function prolong_lock(name, ms)
-  prolong(name.lock, ms)
+  local longest = ms
+  if name.record.mode ~= 'x' and call('PTTL', name.lock) == -1 then
+    ms = math.max(ms, last_end(name.holds) - math.floor(now_us / 1000))
+    local readers = name.others and last_foreign_reader(name) or not name.others and 0
+    longest = readers and math.max(ms, readers)
+  end
+  if longest then
+    prolong(name.lock, longest)
+  end
   if is_reader(name.field) then
     local timeout = timeout_key(name.lock, name.field, 1)
     call('SET', timeout, '1', 'PX', int(math.max(ms, call('PTTL', timeout))))
@@ -317,8 +327,7 @@ end
 -- True if the value under the key is one of our locks in the other layout: see lock_string.lua.
 local function is_other_layout(name)
   local text = name.is_no_lock and string_at(name.lock, redis.pcall)
-  return type(text) == 'string'
-    and (text:find('^%x+%.%d+[?!]?$') or text:find('^shared%.%x+$') or text:find('^kept%.%d+$')) and true
+  return type(text) == 'string' and has_our_form(text) and true
 end
 
 -- Foreign holders, in the form of the answer of look.lua; `is_ours`: our field in the hash is one of our holds.

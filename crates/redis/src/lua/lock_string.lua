@@ -35,18 +35,13 @@ local function drop_lock(name)
   name.value = false
 end
 
--- When the longest of the shared holds or permits ends, in server ms.
-local function last_end(name)
-  return tonumber(call('ZREVRANGE', name.holds, 0, 0, 'WITHSCORES')[2] or 0)
-end
-
--- Extends the lock to at least `ms`. If another program removed the expiry, the lock lasts as long as the longest of
--- the shared holds that depend on it.
+-- Extends the lock to at least `ms`.
 local function prolong_lock(name, ms)
-  if name.record.mode ~= 'x' and call('PTTL', name.lock) == -1 then
-    ms = math.max(ms, last_end(name) - math.floor(now_us / 1000))
+  if name.record.mode == 'x' then
+    prolong(name.lock, ms)
+  else
+    prolong_shared(name.lock, name.holds, ms)
   end
-  prolong(name.lock, ms)
 end
 
 -- For how long the hold of a claim would last without its renewal, in ms; -1: for ever. The lock of shared holds lasts
@@ -58,7 +53,7 @@ local function time_left(name, id)
   end
   local now_ms = math.floor(now_us / 1000)
   local own = tonumber(call('ZSCORE', name.holds, id)) - now_ms
-  local is_longer = left > last_end(name) - now_ms + END_TOLERANCE
+  local is_longer = left > last_end(name.holds) - now_ms + END_TOLERANCE
   return is_longer and left or math.min(left, own)
 end
 
@@ -72,9 +67,10 @@ local function is_foreign(name)
   return name.value and not name.record.mode
 end
 
--- True if a foreign value has replaced whatever hold was under the key.
+-- True if a foreign value has replaced whatever hold was under the key. One of our values without its record is not
+-- foreign.
 local function is_overwritten(name)
-  return is_foreign(name)
+  return is_foreign(name) and not has_our_form(name.value)
 end
 
 -- True if something foreign is in the way of a claim.

@@ -8,6 +8,8 @@
 --   run, rest  since when the name has passed from one of our claims to the next; until when it is left to other
 --              programs; both in server ms
 --   nonce      the id in "shared.<id>"
+--   relied     holds of ours whose value another program replaced: .till until when a client may rely on one of them,
+--              in server ms; .id the claim of this hold, if the hold was exclusive
 -- The state of a holder: '' confirmed, '?' a pushed grant without confirmation, '!' broken, 'kept' no holder: a minimum
 -- hold time. The state of a waiter: 'waiting', or 'silent' (it missed its grant). entry.claim is the claim time in ms.
 --
@@ -15,7 +17,8 @@
 -- slot (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
 --   <lock>           exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
 --                            "kept.<token>" during a minimum hold time; "shared.<id>" beside shared holds and permits.
---                            Expires with the hold. Anything else, of any type, is a foreign lock: never changed.
+--                            Expires with the hold. Anything else, of any type, is a foreign lock: never changed,
+--                            but see stale.lua.
 --                            A STRING with lock_string.lua before this file, a HASH with lock_redisson.lua.
 --   <side>c<lock>    STRING  the record: layout version, kind, exclusive holder, how the last hold ended. Exists
 --                            while a claim holds or waits (msgpack, or words: head.lua).
@@ -35,7 +38,6 @@
 -- KEYS[1] is the counter in every script (in a cluster, that of the slot); then come the locks. In a cluster the other
 -- keys of each name follow, all that the script can use: a server that has only some of these keys refuses the script.
 
-local VERSION = 1
 local REQUEST_LIFE = 10000   -- how long a request may still arrive after its claim was ended, in ms
 local MAX_HOLDERS = 16384
 local PRUNED_AT_ONCE = 1000  -- how many expired entries one step removes at most
@@ -45,44 +47,6 @@ local SEVERITY = { c = 0, u = 1, a = 2, l = 3, b = 4 } -- clean, unknown, abando
 local counter = KEYS[1]
 local now_ms = math.floor(now_us / 1000)
 local requester -- the claim of this request: it gets an answer, and so no notification
-
--- A value that another program wrote may be no msgpack, or msgpack of something else than a table.
-local function unpacked(raw)
-  local is_packed, table_of = pcall(cmsgpack.unpack, raw)
-  if is_packed and type(table_of) == 'table' then
-    return table_of
-  end
-  error('ERR cannot read what is packed', 0)
-end
-
--- Parses the text of a record, in words or msgpack.
-local function read_record(text)
-  local seconds, micros, token, tokens, id, state, channel, owner = text:match(
-    '^1 (%d+) (%d+) (%d+) (%d+) (%x+) (%S) (%S+) (.*)$')
-  if not seconds then
-    return unpacked(text)
-  end
-  return {
-    v = VERSION, mode = 'x', limit = 0, newest = token + tokens - 1, holder = {
-      id = id, token = tonumber(token), tokens = tonumber(tokens), since = seconds * 1000000 + micros, prev = 'c',
-      owner = owner, state = state == '?' and state or '', channel = channel,
-    },
-  }
-end
-
--- The record of a plain hold in words, so that the fast paths understand it.
-local function in_words(record)
-  local holder = record.holder
-  if record.mode ~= 'x' or record.ended or record.run or holder.prev ~= 'c'
-    or holder.state ~= '' and holder.state ~= '?' or not holder.channel
-  then
-    return nil
-  end
-  return table.concat({
-    VERSION, int(math.floor(holder.since / 1000000)), int(holder.since % 1000000), int(holder.token), holder.tokens,
-    holder.id, holder.state == '?' and '?' or '-', holder.channel, holder.owner,
-  }, ' ')
-end
 
 -- Reads a name; nil if its record is of another version.
 local function load(lock, side)
@@ -110,28 +74,6 @@ local function load(lock, side)
     end
   end
   return name
-end
-
--- Reads the entry of a claim; nil if it has none.
-local function read_entry(name, id)
-  local raw = call('HGET', name.entries, id)
-  local since, claim, tokens, channel, owner = (raw or ''):match('^1 (%d+) (%d+) (%d+) (%S+) (.*)$')
-  if not since then
-    return raw and unpacked(raw) or nil
-  end
-  return {
-    mode = 'x', count = 1, limit = 0, claim = tonumber(claim), tokens = tonumber(tokens), channel = channel,
-    owner = owner, since = tonumber(since), state = 'waiting',
-  }
-end
-
--- Writes the entry of a claim: in words if it is a waiter of mode x.
-local function write_entry(name, id, entry)
-  local has_words = entry.mode == 'x' and entry.state == 'waiting' and not entry.till
-  local words = has_words and table.concat({
-    VERSION, int(entry.since), int(entry.claim), int(entry.tokens), entry.channel, entry.owner,
-  }, ' ')
-  call('HSET', name.entries, id, words or cmsgpack.pack(entry))
 end
 
 -- The value of the lock for this exclusive holder.
@@ -164,7 +106,7 @@ local function save(name, hold_ms)
   if not name.dirty then
     if record.mode then
       local longest_ms = math.max(hold_ms or 0, call('PTTL', name.lock))
-      if call('PTTL', name.record_key) < longest_ms + ENDED_LIFE / 2 then
+      if call('PTTL', name.record_key) < longest_ms + ENDED_LIFE - RECORD_SLACK then
         call('PEXPIRE', name.record_key, longest_ms + ENDED_LIFE)
       end
     elseif name.has_record and call('PTTL', name.record_key) < MIN_QUEUE_LIFE and has_queue(name) then
@@ -172,7 +114,7 @@ local function save(name, hold_ms)
     end
     return
   elseif record.mode then
-    life = math.max(hold_ms or 0, call('PTTL', name.lock)) + ENDED_LIFE
+    life = math.max(hold_ms or 0, lock_life(name)) + ENDED_LIFE
   elseif has_queue(name) then
     life = QUEUE_LIFE
   else
@@ -180,6 +122,9 @@ local function save(name, hold_ms)
   end
   if record.ended then
     life = math.max(life, record.ended.till - now_ms)
+  end
+  if record.relied then
+    life = math.max(life, record.relied.till - now_ms)
   end
   if life > 0 then
     call('SET', name.record_key, in_words(record) or cmsgpack.pack(record), 'PX', life)
@@ -287,9 +232,13 @@ end
 -- Removes what has expired.
 local function prune(name)
   local record = name.record
+  forget_replaced(name)
   if record.mode == 'x' then
     local holder = record.holder
     if name.value ~= value_of(holder) then
+      if name.value then
+        note_replaced(name)
+      end
       record.mode, record.holder, name.dirty = nil, nil, true
       lapse(name, holder.id, holder, holder.state == '?' and read_entry(name, holder.id))
     end
@@ -297,6 +246,9 @@ local function prune(name)
     -- Without the sentinel another program may have acquired the lock: no hold that depended on the sentinel is valid.
     local is_intact = name.value == 'shared.' .. record.nonce
     local last_end = is_intact and now_ms or '+inf'
+    if name.value and not is_intact then
+      note_replaced(name)
+    end
     for _, id in ipairs(call('ZRANGEBYSCORE', name.holds, '-inf', last_end)) do
       local entry = read_entry(name, id) or { state = 'kept', count = 0 }
       remove_holder(name, id, entry)

@@ -28,6 +28,9 @@ local function release_item(i)
   begin_writes(name)
   prune(name)
   local record = name.record
+  if record.relied and record.relied.id == id then
+    record.relied, name.dirty = nil, true
+  end
   local was_held = record.mode
 
   -- Records how the hold ended, for the next holder.

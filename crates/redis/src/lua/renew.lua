@@ -28,7 +28,7 @@ local function renew_item(i)
   if value == expected .. '!' then
     return 'broken'
   end
-  local was_recorded = is_recorded(name, id)
+  local was_recorded = not value and is_recorded(name, id)
   begin_writes(name)
   prune(name)
   local holder
@@ -47,7 +47,7 @@ local function renew_item(i)
     reply = left and 'extended ' .. int(left) or reply
   elseif is_overwritten(name) then
     reply = 'overwritten'
-  elseif reply == 'gone' and was_recorded and not value then
+  elseif reply == 'gone' and was_recorded then
     reply = 'early'
   end
   settle(name)

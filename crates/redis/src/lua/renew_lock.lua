@@ -16,5 +16,4 @@ elseif value == expected or value == expected .. '?' then
 elseif value == expected .. '!' then
   return { now_us, 'broken' }
 end
-local is_ours = not value or value:find('^%x+%.%d+[?!]?$') or value:find('^shared%.%x+$') or value:find('^kept%.%d+$')
-return { now_us, is_ours and 'gone' or 'overwritten' }
+return { now_us, (not value or has_our_form(value)) and 'gone' or 'overwritten' }

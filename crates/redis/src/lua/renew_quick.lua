@@ -8,7 +8,7 @@ local function fast_path()
       local lock, ttl = KEYS[i + 1], ARGV[3 * i]
       local left = prolong(lock, tonumber(ttl))
       local record = ARGV[3 * i - 2] .. 'c' .. lock
-      if call('PTTL', record) < ttl + ENDED_LIFE / 2 then
+      if call('PTTL', record) < ttl + ENDED_LIFE - RECORD_SLACK then
         call('PEXPIRE', record, int(ttl + ENDED_LIFE))
       end
       answers[i + 1] = 'extended ' .. int(left)

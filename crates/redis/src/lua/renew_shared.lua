@@ -14,7 +14,7 @@ local ends_at = value and value:sub(1, 7) == 'shared.' and tonumber(call('ZSCORE
 if not ends_at or ends_at <= now_ms then
   return { now_us, 'gone' }
 end
-prolong(lock, ttl)
+prolong_shared(lock, holds, ttl)
 call('ZADD', holds, math.max(ends_at, now_ms + ttl), id)
 outlive(holds, ttl + ENDED_LIFE)
 return { now_us, 'extended' }

@@ -5,11 +5,14 @@ local STALE_MARGIN = 5000      -- for how long the time must be over, in ms: mor
 local MAX_DEADLINE_BYTES = 32  -- a longer value is no time
 
 -- For how long the time in the value of a foreign key without expiry has been over by the server's clock, in ms; nil if
--- the value is no time, or if the time has not been over for longer than the margin. A number of 10 digits is in
--- seconds, one of 13 digits in milliseconds: so both are of the years 2001 to 2286.
+-- the value is no time, if the time has not been over for longer than the margin, or if the value replaced a hold of
+-- ours on which a client may still rely. A number of 10 digits is in seconds, one of 13 digits in milliseconds: so both
+-- are of the years 2001 to 2286.
 local function overdue(name)
   local value = not name.is_no_lock and name.value
-  if type(value) ~= 'string' or #value > MAX_DEADLINE_BYTES or call('PTTL', name.lock) ~= -1 then
+  if type(value) ~= 'string' or #value > MAX_DEADLINE_BYTES or call('PTTL', name.lock) ~= -1
+    or relied_until(name) > now_ms
+  then
     return nil
   end
   local whole = value:match('^([1-9]%d*)$') or value:match('^([1-9]%d*)%.%d+$')

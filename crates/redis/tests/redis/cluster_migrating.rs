@@ -1,9 +1,12 @@
 //! A slot of a Redis Cluster migrates: renewals and releases then use as few keys as possible, and the server sends
 //! notifications that no request asked for.
 
+use std::time::Duration;
+
 use leasehold_core::{
     Answer, Claim, Engine, How, Loss, Mode, Notification, Previous, Released, Renewed, TimeLeft, Token,
 };
+use leasehold_redis::Layout;
 
 use crate::{
     cluster_rig::{ClusterRig, granted, hold_of, release_of},
@@ -86,6 +89,30 @@ fn a_key_that_was_changed_in_a_migrating_slot_is_noticed() {
         let renewed = engine.renew(&[hold_of(&claim, &grant)]).await;
         assert!(matches!(renewed[..], [Renewed::Lost(Loss::Gone)]), "{renewed:?}");
     });
+}
+
+/// A renewal of a shorter shared hold sets a removed expiry to the end of the longest hold, also while the slot
+/// migrates.
+#[test]
+fn a_removed_expiry_of_shared_holds_in_a_migrating_slot_is_set_to_the_longest_of_them() {
+    for layout in [Layout::Plain, Layout::Redisson] {
+        let mut rig = ClusterRig::with(2, 0, &[]);
+        (rig.config, rig.redisson) = (rig.config.clone().layout(layout).unwrap(), layout == Layout::Redisson);
+        let (slot, owner, to) = rig.slot_and_nodes("{x}");
+        let engine = rig.engine();
+        rig.run(async {
+            let long = Claim { mode: Mode::Shared, ttl: Duration::from_secs(60), ..rig.claim("{x}") };
+            let short = Claim { mode: Mode::Shared, ttl: Duration::from_secs(20), ..rig.claim("{x}") };
+            granted(&engine, &long).await;
+            let grant = granted(&engine, &short).await;
+            rig.cluster().open_slot(slot, to).unwrap();
+            rig.cluster().command(owner, &["PERSIST", "lock:{x}"]);
+            let renewed = engine.renew(&[hold_of(&short, &grant)]).await;
+            assert!(matches!(renewed[..], [Renewed::Extended { .. }]), "{layout:?}: {renewed:?}");
+            let left: i64 = rig.cluster().command(owner, &["PTTL", "lock:{x}"]).concat().parse().unwrap();
+            assert!((30_000..=60_000).contains(&left), "{layout:?}: {left}");
+        });
+    }
 }
 
 fn new_claim_like(rig: &ClusterRig, claim: &Claim) -> Claim {

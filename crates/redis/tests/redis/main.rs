@@ -40,6 +40,7 @@ mod redlock_oracle;
 mod redlock_refusals;
 mod redlock_rig;
 mod refusals;
+mod relied_holds;
 mod replaced;
 mod replicated;
 mod rig;

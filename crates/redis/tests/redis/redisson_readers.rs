@@ -96,6 +96,24 @@ fn a_redisson_reader_unlock_does_not_affect_our_shared_hold() {
     assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0");
 }
 
+/// A program removes the expiry of the hash: the renewal of a shorter hold of ours sets it to the end of the longest
+/// reader of Redisson; if that is not known, the hash stays without an expiry.
+#[test]
+fn a_removed_expiry_is_set_to_the_longest_redisson_reader() {
+    let rig = redisson();
+    rig.redisson_runs(&["read"]);
+    rig.command(&["PEXPIRE", TIMEOUT, "60000"]);
+    let ours =
+        rig.locks().rw("a").read().ttl(Duration::from_secs(20)).blocking().acquire_within(PATIENCE).unwrap();
+    rig.command(&["PERSIST", "lock:a"]);
+    rig.run(ours.confirm()).unwrap();
+    assert!((30_000..=60_000).contains(&rig.millis_left("lock:a")), "{}", rig.millis_left("lock:a"));
+    rig.command(&["PERSIST", "lock:a"]);
+    rig.command(&["PERSIST", TIMEOUT]);
+    rig.run(ours.confirm()).unwrap();
+    assert_eq!(rig.millis_left("lock:a"), -1);
+}
+
 #[test]
 fn a_waiting_writer_is_notified_of_redisson_reader_unlocks() {
     let rig = redisson();

@@ -63,7 +63,8 @@ fn held(request: Request) -> Guard {
 #[test]
 fn a_holder_whose_key_has_another_value_is_told_so() {
     let rig = Rig::new();
-    let overwrite: [&[&[&str]]; 3] = [
+    let overwrite: [&[&[&str]]; 4] = [
+        &[&["SET", "lock:a", "1600000000.25"]],
         &[&["SET", "lock:a", "1b4e28ba-2fa1-11d2-883f-0016d3cca427", "EX", "60"]],
         &[&["DEL", "lock:a"], &["SET", "lock:a", "theirs", "NX", "PX", "60000"]],
         &[&["DEL", "lock:a"], &["LPUSH", "lock:a", "x"]],
@@ -95,7 +96,7 @@ fn a_holder_whose_key_ended_early_is_told_so() {
             rig.until("the key is gone", || rig.pttl() == -2);
             let error = rig.run(guard.confirm()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Lost(Loss::EndedEarly), "{end:?}");
-            assert!(error.to_string().contains("its key ended early"), "{error}");
+            assert!(error.to_string().contains("its key is gone"), "{error}");
             held(rig.locks().mutex("a")).release_blocking().unwrap();
         }
     }
@@ -103,7 +104,7 @@ fn a_holder_whose_key_ended_early_is_told_so() {
 
 /// A server that lost all data, and a claim of ours that took the name meanwhile, are no programs that do not compare.
 #[test]
-fn other_causes_of_a_loss_are_not_blamed_on_programs() {
+fn other_causes_of_a_loss_are_reported_as_gone() {
     let rig = Rig::new();
     let guard = held(rig.locks().mutex("a"));
     rig.command(&["FLUSHALL"]);
@@ -115,10 +116,39 @@ fn other_causes_of_a_loss_are_not_blamed_on_programs() {
     rig.run(next.confirm()).unwrap();
 }
 
-/// The Java renewal (`EXPIRE` without compare), and whoever calls `PERSIST`. A renewal mends a time that is too short,
-/// or missing; the holder is told once for each change.
+/// A value of ours whose record was evicted is no value of another program.
 #[test]
-fn a_holder_whose_time_was_changed_is_told_and_the_renewal_mends_it() {
+fn a_hold_without_its_record_is_gone() {
+    let rig = Rig::new();
+    let delete_record = || {
+        let record = rig.command(&["KEYS", "leasehold:*clock:a"]);
+        assert_eq!(rig.command(&["DEL", &record]), "1");
+    };
+    for value in ["shared.1b4e28ba2fa111d2883f0016d3cca427", "kept.7", ""] {
+        for request in requests(&rig.locks()) {
+            let guard = held(request);
+            delete_record();
+            let is_shared = rig.command(&["GET", "lock:a"]).starts_with("shared.");
+            match value {
+                // The value of the hold itself.
+                "" if !is_shared => {
+                    guard.release_blocking().unwrap();
+                    continue;
+                }
+                "" => {}
+                value => drop(rig.command(&["SET", "lock:a", value, "PX", "60000"])),
+            }
+            let error = rig.run(guard.confirm()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Lost(Loss::Gone), "{value:?}");
+            rig.command(&["DEL", "lock:a"]);
+        }
+    }
+}
+
+/// The Java renewal (`EXPIRE` without compare), and a program that calls `PERSIST`. A renewal sets a time anew that is
+/// too short, or missing; the holder is told once for each change.
+#[test]
+fn a_holder_whose_time_was_changed_is_told_and_the_renewal_corrects_it() {
     let rig = Rig::new();
     let (locks, changes) = rig.observed();
     for (index, request) in requests(&locks).into_iter().enumerate() {
@@ -126,9 +156,9 @@ fn a_holder_whose_time_was_changed_is_told_and_the_renewal_mends_it() {
         rig.run(guard.confirm()).unwrap();
         assert_eq!((guard.trouble(), changes.take()), (None, vec![]), "{index}");
         for (command, change, word) in [
-            (["PEXPIRE", "lock:a", "20000"].as_slice(), TimeChange::Shortened, "shortened"),
-            (&["PERSIST", "lock:a"], TimeChange::Removed, "removed the expiry"),
-            (&["PEXPIRE", "lock:a", "600000"], TimeChange::Lengthened, "lengthened"),
+            (["PEXPIRE", "lock:a", "20000"].as_slice(), TimeChange::Shortened, "was too short"),
+            (&["PERSIST", "lock:a"], TimeChange::Removed, "had no expiry"),
+            (&["PEXPIRE", "lock:a", "600000"], TimeChange::Lengthened, "is longer than its ttl"),
         ] {
             for _ in 0..2 {
                 rig.command(command);
@@ -151,7 +181,7 @@ fn a_holder_whose_time_was_changed_is_told_and_the_renewal_mends_it() {
 }
 
 /// As above for an exclusive hold in the layout of Redisson. The time of shared holds there is that of Redisson's
-/// readers too, and says nothing.
+/// readers too, and is not compared.
 #[test]
 fn the_time_of_a_hash_of_redisson_is_compared_too() {
     let mut rig = Rig::new();
@@ -168,7 +198,7 @@ fn the_time_of_a_hash_of_redisson_is_compared_too() {
     assert_eq!((guard.trouble(), changes.take()), (None, vec![]));
 }
 
-/// A holder that asks nothing hears it by its renewals in the background.
+/// The renewals in the background report a change and a loss without a call of the holder.
 #[test]
 fn a_renewal_in_the_background_tells_the_holder() {
     let rig = Rig::new();
@@ -183,20 +213,35 @@ fn a_renewal_in_the_background_tells_the_holder() {
     assert!(matches!(loss, Loss::Overwritten), "{loss:?}");
 }
 
-/// The lock of shared holds lasts as long as the longest of them, also after a renewal of a shorter one has mended it.
+/// In both layouts, the lock of shared holds lasts as long as the longest of them, also after the renewal of a shorter
+/// one has set a removed expiry anew.
 #[test]
 fn a_removed_expiry_of_shared_holds_is_set_to_the_longest_of_them() {
-    let rig = Rig::new();
-    let long = held(rig.locks().rw("a").read());
+    let (plain, mut redisson) = (Rig::new(), Rig::new());
+    redisson.config = redisson.config.layout(Layout::Redisson).unwrap();
+    for (rig, compares) in [(plain, true), (redisson, false)] {
+        for shared in 1..3 {
+            removed_expiry_of_shared_holds(&rig, shared, compares);
+        }
+    }
+}
+
+/// As above, for the kind of request with this index. `compares`: the layout compares the time of shared holds.
+fn removed_expiry_of_shared_holds(rig: &Rig, kind: usize, compares: bool) {
+    let request = |locks: &Locks| requests(locks).into_iter().nth(kind).unwrap();
+    let long = held(request(&rig.locks()));
     let (locks, changes) = rig.observed();
-    let short = locks.rw("a").read().ttl(Duration::from_secs(20)).blocking().try_acquire().unwrap();
+    let short = request(&locks).ttl(Duration::from_secs(20)).blocking().try_acquire().unwrap();
     rig.run(short.confirm()).unwrap();
     assert_eq!(changes.take(), [], "the time of the longer hold is no change");
     rig.command(&["PERSIST", "lock:a"]);
     rig.run(short.confirm()).unwrap();
-    assert_eq!(changes.take(), [TimeChange::Removed]);
-    assert!(rig.pttl() > 30_000, "{}", rig.pttl());
+    let expected = [TimeChange::Removed];
+    assert_eq!(changes.take(), &expected[..usize::from(compares)]);
+    assert!((30_000..=60_000).contains(&rig.pttl()), "{}", rig.pttl());
     assert!(long.check());
+    drop((long, short));
+    rig.until("the name is free", || rig.pttl() == -2);
 }
 
 /// The engine reports what it measured, for holds of the short and of the full script.
