@@ -78,13 +78,13 @@ fn wrong_urls_are_78() {
         ("etcd://:hunter2@h", "no user"),
         (
             "zookeeper://h?db=1",
-            "known options are connect_timeout, password_file, prefix, hand_over, layout, acl",
+            "known options are connect_timeout, when_unreachable, max_waiting, password_file, prefix, path, hand_over, layout, acl",
         ),
         ("zookeeper://h?hand_over=yes", "on (the default) and off"),
         ("zookeeper://h?ca=/x", "connect_timeout"),
         ("zookeeper://h?prefix=/zookeeper", "outside of /zookeeper"),
         ("zookeeper://h?prefix=locks", "a path like /locks"),
-        ("zookeeper://h?layout=curator", "mutex (the default) and rw"),
+        ("zookeeper://h?layout=curator", "mutex (the default), rw and plain"),
         ("zookeeper://h?acl=anyone", "world:anyone:r"),
         ("zookeepers://h?cert=/x", "belong together"),
         ("zookeeper://h:port", "port"),
@@ -101,7 +101,7 @@ fn wrong_urls_are_78() {
         ("postgres://h/d?sslcert=/x", "belong together"),
         (
             "postgres://h/d?sslsni=1",
-            "known options are connect_timeout, listen_url, host, port, dbname, user, password, passfile,",
+            "known options are connect_timeout, when_unreachable, max_waiting, listen_url, host, port, dbname, user, password, passfile,",
         ),
         (
             "postgres://h/d?sslsni=1",
@@ -122,7 +122,7 @@ fn wrong_urls_are_78() {
         ("mysql://h/d/e", "mysql://user@host:3306/database"),
         (
             "mysql://h/d?listen_url=x",
-            "known options are connect_timeout, socket, unix_socket, password_file, hold, charset, tls, ssl-mode",
+            "known options are connect_timeout, when_unreachable, max_waiting, socket, unix_socket, password_file, hold, charset, tls, ssl-mode",
         ),
         ("mysql://h/d?ssl-mode=SOME", "verify-full are known"),
         ("sqlite:", "sqlite:///path/to/file.db"),
@@ -130,7 +130,10 @@ fn wrong_urls_are_78() {
         ("sqlite:///locks.db?mode=memory", "names the file"),
         ("sqlite:///locks.db?mode=ro", "a lock must be written"),
         ("sqlite:none.db?mode=rw", "does not exist"),
-        ("sqlite:///locks.db?cache=shared", "known options are connect_timeout, hold, mode"),
+        (
+            "sqlite:///locks.db?cache=shared",
+            "known options are connect_timeout, when_unreachable, max_waiting, hold, mode",
+        ),
     ] {
         let output = finish(bare(&["--url", url, "run", "x", "--", "true"]));
         assert_eq!(code(&output), 78, "{url}");
