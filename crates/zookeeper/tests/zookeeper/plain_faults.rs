@@ -76,7 +76,7 @@ fn a_directory_full_of_nodes_of_dead_sessions_becomes_free() {
     let rig = Rig::plain();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
-    let mut raw = RawClient::new(rig.server.port(), LONG_SESSION_MILLIS / 6);
+    let mut raw = RawClient::new(rig.server.port(), LONG_SESSION_MILLIS / 2);
     (0..DEAD_NODES).for_each(|_| drop(raw.enqueue("/locks/a")));
     assert_eq!(rig.show("a").waiters.len(), DEAD_NODES - 1);
     drop(raw);
