@@ -80,18 +80,12 @@ fn check_waiting(
     deadline: Option<Duration>,
 ) -> Result<(), Failure> {
     let Some(limit) = plan.max_waiting else { return Ok(()) };
-    let mut ended_by = None;
-    let stop = |signal| interrupts_wait(signal) && ended_by.replace(signal).is_none();
-    let remaining =
+    let time_limit =
         deadline.map_or(WAITING_LIMIT, |deadline| deadline.saturating_sub(now()).min(WAITING_LIMIT));
-    let shown = event_loop.block_on(locks.show(plan.name.as_str()), Some(remaining), stop);
-    let shown = shown.map_err(wait_failure)?;
-    if let Some(signal) = ended_by {
-        return Err(wait_interrupted(plan, locks, signal));
-    }
+    let shown = wait_for_answer(plan, locks, event_loop, time_limit, locks.show(plan.name.as_str()))?;
     let lock = lock_label(plan, locks);
     let Some(view) = shown else {
-        let message = format!("{lock}: the engine did not say within {WAITING_LIMIT:?} how many others wait");
+        let message = format!("{lock}: the engine did not say within {time_limit:.0?} how many others wait");
         return Err(Failure::new(exit::UNAVAILABLE, message));
     };
     match view?.waiters.len() {
@@ -115,13 +109,8 @@ fn confirm(
     deadline: Option<Duration>,
 ) -> Result<bool, Failure> {
     loop {
-        let mut ended_by = None;
-        let stop = |signal| interrupts_wait(signal) && ended_by.replace(signal).is_none();
         let remaining = deadline.map_or(CONFIRM_LIMIT, |deadline| deadline.saturating_sub(now()));
-        let answer = event_loop.block_on(guard.confirm(), Some(remaining), stop).map_err(wait_failure)?;
-        if let Some(signal) = ended_by {
-            return Err(wait_interrupted(plan, locks, signal));
-        }
+        let answer = wait_for_answer(plan, locks, event_loop, remaining, guard.confirm())?;
         let last_error = match answer {
             Some(Ok(())) => return Ok(true),
             Some(Err(error)) if error.is_lost() => return Ok(false),
@@ -147,6 +136,24 @@ fn confirm(
         }
         // The keeper renews the hold during the pause.
         pause(plan, locks, event_loop, deadline)?;
+    }
+}
+
+/// Waits for the answer to one request; `None` if it does not come within `time_limit`. A signal that ends the wait is
+/// an error.
+fn wait_for_answer<T>(
+    plan: &Run,
+    locks: &Locks,
+    event_loop: &EventLoop,
+    time_limit: Duration,
+    request: impl Future<Output = T>,
+) -> Result<Option<T>, Failure> {
+    let mut ended_by = None;
+    let stop = |signal| interrupts_wait(signal) && ended_by.replace(signal).is_none();
+    let answer = event_loop.block_on(request, Some(time_limit), stop).map_err(wait_failure)?;
+    match ended_by {
+        Some(signal) => Err(wait_interrupted(plan, locks, signal)),
+        None => Ok(answer),
     }
 }
 
