@@ -150,7 +150,7 @@ impl Guard {
         async move { validity.reported().await }
     }
 
-    /// What the last renewal tells against the hold, on one line; `None` if it tells nothing, or there was none:
+    /// What was wrong at the last renewal, on one line; `None` if nothing was wrong, or there was no renewal:
     ///
     /// - the error of a renewal that was not confirmed, as the engine or the connection reported it. For a hold that
     ///   [lapsed](Loss::Lapsed) this is the cause; the errors that report its loss contain it, too;

@@ -262,10 +262,8 @@ impl Connect {
 
 /// A warning if the keys of this URL lie where another layout of the same engine has its keys.
 fn prefix_of_another_layout(url: &Url) -> Option<&'static str> {
-    let engine = url.scheme.trim_start_matches("rediss").trim_start_matches("redis");
-    let is_redis = engine != url.scheme;
     match (url.value("layout")?, url.value("prefix")?) {
-        ("redisson", "lock:") if is_redis => Some(
+        ("redisson", "lock:") if url.scheme.starts_with("redis") => Some(
             "prefix=lock: is the prefix of locks that are plain strings: with layout=redisson on it, programs of the two \
              layouts get errors instead of waiting for each other",
         ),

@@ -48,7 +48,7 @@ pub(crate) struct Outage {
     /// A task asks for signs of life.
     is_probing: AtomicBool,
     /// Notified when an outage begins.
-    pub(crate) begins: Notify,
+    begins: Notify,
 }
 
 impl Outage {

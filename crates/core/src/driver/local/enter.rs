@@ -80,8 +80,8 @@ impl Shared {
         if let Err(error) = shared.check_open() {
             return Entered::Now(Err(error));
         }
-        let waiting = || shard.get(&spec.name).map_or(0, |state| state.queue.len());
-        let waiting = spec.max_waiting.map_or(0, |_| waiting());
+        let waiting_for_name = || shard.get(&spec.name).map_or(0, |state| state.queue.len());
+        let waiting = spec.max_waiting.map_or(0, |_| waiting_for_name());
         let counted = match shared.count_wait(&spec, waiting) {
             Ok(counted) => counted,
             Err(error) => {
