@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    CONNECT_TIMEOUT, Engine, Env, Error, Keeper, Modes, Name, Observe, Profile, Request, WhenUnreachable,
+    CONNECT_TIMEOUT, Engine, Env, Error, Keeper, Name, Observe, Profile, Request, WhenUnreachable,
     contract::observe::Observer,
     contract::process,
     driver::keeper,
@@ -87,11 +87,8 @@ impl Locks {
     /// As [`Request::acquire`].
     pub async fn warm(&self, ttl: Duration) -> Result<Duration, Error> {
         let begin = self.0.now();
-        let request = match self.profile().modes {
-            Modes::All => self.rw(WARM_NAME).read(),
-            Modes::Exclusive => self.mutex(WARM_NAME),
-        };
-        let request = request.ttl(ttl);
+        // A mutex is what most programs lock first, and engines may treat it apart from the other modes.
+        let request = self.mutex(WARM_NAME).ttl(ttl);
         // etcd keeps a lease from the second lock of a process on.
         for _ in 0..2 {
             match request.try_acquire().await {

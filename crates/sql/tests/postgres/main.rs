@@ -31,3 +31,4 @@ mod room;
 mod slots;
 #[path = "../until/mod.rs"]
 mod until;
+mod warm;
