@@ -5,13 +5,13 @@ usage: etcd.py etcd3|etcd3gw PORT NAME TTL DIRECTORY WHO
 TTL is in milliseconds. All programs share the directory: see e2e/src/turns.rs.
 """
 
-import os
 import sys
 import time
 
+from journal import Journal
+
 kind, port, name, ttl, directory, who = sys.argv[1:7]
 port, ttl = int(port), int(ttl) / 1000
-side = who.split("-")[0]
 
 if kind == "etcd3":
     import etcd3
@@ -32,15 +32,8 @@ def acquired():
     return lock if is_acquired else None
 
 
-def lingers():
-    try:
-        return open(os.path.join(directory, "linger")).read() == side
-    except FileNotFoundError:
-        return False
-
-
-journal = os.open(os.path.join(directory, "journal"), os.O_WRONLY | os.O_APPEND)
-while not os.path.exists(os.path.join(directory, "over")):
+journal = Journal(directory, who)
+while not journal.is_over():
     # The lease counts from before the request.
     begun = time.monotonic()
     lock = acquired()
@@ -49,10 +42,10 @@ while not os.path.exists(os.path.join(directory, "over")):
         continue
     # This program renews no lease, so it leaves its section before the lease ends.
     if time.monotonic() - begun < ttl / 4:
-        os.write(journal, f"enter {who} -\n".encode())
-        while lingers() and time.monotonic() - begun < ttl * 3 / 4:
+        journal.enter()
+        while journal.lingers() and time.monotonic() - begun < ttl * 3 / 4:
             time.sleep(0.01)
         how = "held" if time.monotonic() - begun < ttl else "slept"
-        os.write(journal, f"leave {who} {how}\n".encode())
+        journal.leave(how)
     lock.release()
     time.sleep(0.002)

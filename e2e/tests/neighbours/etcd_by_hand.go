@@ -9,12 +9,8 @@ package main
 
 import (
 	"context"
-	"errors"
-	"log"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -31,23 +27,8 @@ func main() {
 	})
 	must(err)
 	defer client.Close()
-	side := strings.Split(who, "-")[0]
-	journal, err := os.OpenFile(filepath.Join(directory, "journal"), os.O_WRONLY|os.O_APPEND, 0)
-	must(err)
-	// In one write, so that no other line is mixed into it.
-	note := func(line string) {
-		_, err := journal.WriteString(line + "\n")
-		must(err)
-	}
-	lingers := func() bool {
-		text, err := os.ReadFile(filepath.Join(directory, "linger"))
-		return err == nil && string(text) == side
-	}
-	isOver := func() bool {
-		_, err := os.Stat(filepath.Join(directory, "over"))
-		return !errors.Is(err, os.ErrNotExist)
-	}
-	for !isOver() {
+	journal := openJournal(directory, who)
+	for !journal.isOver() {
 		// The lease counts from before the request.
 		begun := time.Now()
 		lease, ok := lock(client, key, int64(ttl/time.Second))
@@ -57,15 +38,15 @@ func main() {
 		}
 		// This program renews no lease, so it leaves its section before the lease ends.
 		if time.Since(begun) < ttl/4 {
-			note("enter " + who + " -")
-			for lingers() && time.Since(begun) < ttl*3/4 {
+			journal.enter()
+			for journal.lingers() && time.Since(begun) < ttl*3/4 {
 				time.Sleep(10 * time.Millisecond)
 			}
 			how := "held"
 			if time.Since(begun) > ttl {
 				how = "slept"
 			}
-			note("leave " + who + " " + how)
+			journal.leave(how)
 		}
 		_, err := client.Revoke(context.Background(), lease)
 		must(err)
@@ -88,10 +69,4 @@ func lock(client *clientv3.Client, key string, seconds int64) (clientv3.LeaseID,
 		must(err)
 	}
 	return lease.ID, answer.Succeeded
-}
-
-func must(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
 }

@@ -44,12 +44,13 @@ impl GoProgram {
     }
 }
 
-/// Builds the program from `NAME.go` beside this file, with these modules.
+/// Builds the program from `NAME.go` and `journal.go` beside this file, with these modules.
 fn build(name: &str, modules: &[&str]) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-go").join(name);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
-    let source = fs::read_to_string(folder.join(format!("{name}.go"))).unwrap();
-    let (list, wanted) = (dir.join("list"), format!("{modules:?}\n{source}"));
+    let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
+    let (source, journal) = (read(&format!("{name}.go")), read("journal.go"));
+    let (list, wanted) = (dir.join("list"), format!("{modules:?}\n{source}\n{journal}"));
     let program = dir.join(name);
     if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
         return program;
@@ -57,6 +58,7 @@ fn build(name: &str, modules: &[&str]) -> PathBuf {
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).unwrap();
     fs::write(dir.join("main.go"), source).unwrap();
+    fs::write(dir.join("journal.go"), journal).unwrap();
     let go = |arguments: &[&str]| {
         let mut go = Command::new("go");
         installed(go.args(arguments).current_dir(&dir));

@@ -10,11 +10,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -34,13 +32,6 @@ func ttl() time.Duration {
 	millis, err := strconv.Atoi(os.Args[4])
 	must(err)
 	return time.Duration(millis) * time.Millisecond
-}
-
-func must(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 }
 
 // Tries to take a new mutex, as the examples of redsync do for each section.
@@ -85,23 +76,8 @@ func main() {
 }
 
 func takeTurns(locks *redsync.Redsync, directory, who string) {
-	side := strings.Split(who, "-")[0]
-	journal, err := os.OpenFile(filepath.Join(directory, "journal"), os.O_WRONLY|os.O_APPEND, 0)
-	must(err)
-	// In one write, so that no other line is mixed into it.
-	note := func(line string) {
-		_, err := journal.WriteString(line + "\n")
-		must(err)
-	}
-	lingers := func() bool {
-		text, err := os.ReadFile(filepath.Join(directory, "linger"))
-		return err == nil && string(text) == side
-	}
-	isOver := func() bool {
-		_, err := os.Stat(filepath.Join(directory, "over"))
-		return !errors.Is(err, os.ErrNotExist)
-	}
-	for !isOver() {
+	journal := openJournal(directory, who)
+	for !journal.isOver() {
 		mutex, ok := taken(locks)
 		if !ok {
 			time.Sleep(retry)
@@ -110,15 +86,15 @@ func takeTurns(locks *redsync.Redsync, directory, who string) {
 		// This program renews no lease, so it leaves its section before the lease ends.
 		end := mutex.Until()
 		if time.Until(end) > ttl()*3/4 {
-			note("enter " + who + " -")
-			for lingers() && time.Until(end) > ttl()/4 {
+			journal.enter()
+			for journal.lingers() && time.Until(end) > ttl()/4 {
 				time.Sleep(10 * time.Millisecond)
 			}
 			how := "held"
 			if time.Until(end) < 0 {
 				how = "slept"
 			}
-			note("leave " + who + " " + how)
+			journal.leave(how)
 		}
 		_, _ = mutex.Unlock()
 		time.Sleep(2 * time.Millisecond)

@@ -80,6 +80,8 @@ impl Neighbour {
     /// Runs a command with the search paths of the packages.
     pub(crate) fn run(mut command: Command) -> Self {
         command.env("PYTHONPATH", PACKAGES.join("python")).env("NODE_PATH", PACKAGES.join("node_modules"));
+        // Python puts no files beside the scripts.
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }

@@ -8,12 +8,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -73,44 +70,22 @@ func (l *lock) unlock() {
 	releaseScript.Run(ctx, l.client, []string{l.key}, l.value)
 }
 
-func must(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
 func main() {
 	port, key, directory, who := os.Args[1], os.Args[2], os.Args[4], os.Args[5]
 	millis, err := strconv.Atoi(os.Args[3])
 	must(err)
 	ttl := time.Duration(millis) * time.Millisecond
-	side := strings.Split(who, "-")[0]
-	journal, err := os.OpenFile(filepath.Join(directory, "journal"), os.O_WRONLY|os.O_APPEND, 0)
-	must(err)
-	// In one write, so that no other line is mixed into it.
-	note := func(line string) {
-		_, err := journal.WriteString(line + "\n")
-		must(err)
-	}
-	lingers := func() bool {
-		text, err := os.ReadFile(filepath.Join(directory, "linger"))
-		return err == nil && string(text) == side
-	}
-	isOver := func() bool {
-		_, err := os.Stat(filepath.Join(directory, "over"))
-		return !errors.Is(err, os.ErrNotExist)
-	}
+	journal := openJournal(directory, who)
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
-	for !isOver() {
+	for !journal.isOver() {
 		held := &lock{client: client, key: key, ttl: ttl}
 		if !held.tryLock() {
 			time.Sleep(retry)
 			continue
 		}
-		note("enter " + who + " -")
+		journal.enter()
 		looked, longest := time.Now(), time.Duration(0)
-		for lingers() {
+		for journal.lingers() {
 			time.Sleep(10 * time.Millisecond)
 			longest = max(longest, time.Since(looked))
 			looked = time.Now()
@@ -120,7 +95,7 @@ func main() {
 			// The machine did not run this program for a long time: no fault of the lock.
 			how = "slept"
 		}
-		note("leave " + who + " " + how)
+		journal.leave(how)
 		held.unlock()
 		time.Sleep(2 * time.Millisecond)
 	}

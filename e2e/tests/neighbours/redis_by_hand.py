@@ -9,13 +9,14 @@ TTL 0 sets the expiry) or overwriting (the renewal is a plain SET; its pause bet
 standard input). TTL is in milliseconds. The directory is that of leasehold's own programs, see e2e/src/turns.rs.
 """
 
-import os
 import sys
 import threading
 import time
 import uuid
 
 import redis
+
+from journal import Journal
 
 what, kind, port, key, ttl = sys.argv[1:6]
 ttl = int(ttl) / 1000
@@ -98,16 +99,8 @@ def connect():
 
 
 def until_over(lock, directory, who):
-    side = who.split("-")[0]
-    journal = os.open(os.path.join(directory, "journal"), os.O_WRONLY | os.O_APPEND)
-
-    def lingers():
-        try:
-            return open(os.path.join(directory, "linger")).read() == side
-        except FileNotFoundError:
-            return False
-
-    while not os.path.exists(os.path.join(directory, "over")):
+    journal = Journal(directory, who)
+    while not journal.is_over():
         # The lease counts from before the request.
         begun = time.monotonic()
         if not lock.acquire():
@@ -115,11 +108,11 @@ def until_over(lock, directory, who):
             continue
         # This program renews no lease, so it leaves its section before the lease ends.
         if time.monotonic() - begun < ttl / 4:
-            os.write(journal, f"enter {who} -\n".encode())
-            while lingers() and time.monotonic() - begun < ttl * 3 / 4:
+            journal.enter()
+            while journal.lingers() and time.monotonic() - begun < ttl * 3 / 4:
                 time.sleep(0.01)
             how = "held" if time.monotonic() - begun < ttl else "slept"
-            os.write(journal, f"leave {who} {how}\n".encode())
+            journal.leave(how)
         lock.release()
         time.sleep(0.002)
 

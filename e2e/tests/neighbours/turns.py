@@ -6,7 +6,6 @@ WHERE is a list of ports; for Sentinels with a slash and the name of their maste
 share the directory: see e2e/src/turns.rs.
 """
 
-import os
 import sys
 import time
 
@@ -14,9 +13,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from journal import Journal
+
 kind, where, key, ttl, directory, who = sys.argv[1:7]
 ttl = int(ttl) / 1000
-side = who.split("-")[0]
 ports, _, master = where.partition("/")
 ports = [int(port) for port in ports.split(",")]
 SOCKET = {"socket_timeout": 1, "socket_connect_timeout": 1}
@@ -34,20 +34,9 @@ def connect():
     return RedisCluster(startup_nodes=nodes, **SOCKET)
 
 
-def lingers():
-    try:
-        return open(os.path.join(directory, "linger")).read() == side
-    except FileNotFoundError:
-        return False
-
-
-def is_over():
-    return os.path.exists(os.path.join(directory, "over"))
-
-
-journal = os.open(os.path.join(directory, "journal"), os.O_WRONLY | os.O_APPEND)
+journal = Journal(directory, who)
 server = None
-while not is_over():
+while not journal.is_over():
     try:
         if server is None:
             server = connect()
@@ -63,11 +52,11 @@ while not is_over():
         continue
     # This program renews no lease, so it leaves its section before the lease ends.
     if time.monotonic() - begun < ttl / 4:
-        os.write(journal, f"enter {who} -\n".encode())
-        while lingers() and time.monotonic() - begun < ttl * 3 / 4:
+        journal.enter()
+        while journal.lingers() and time.monotonic() - begun < ttl * 3 / 4:
             time.sleep(0.01)
         how = "held" if time.monotonic() - begun < ttl else "slept"
-        os.write(journal, f"leave {who} {how}\n".encode())
+        journal.leave(how)
     try:
         lock.release()
     except (redis.RedisError, OSError):

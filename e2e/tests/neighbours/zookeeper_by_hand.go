@@ -17,7 +17,6 @@ import (
 	"io"
 	"log"
 	"os"
-	"path/filepath"
 	"sort"
 	"strconv"
 	"strings"
@@ -32,13 +31,6 @@ func ttl() time.Duration {
 	millis, err := strconv.Atoi(os.Args[4])
 	must(err)
 	return time.Duration(millis) * time.Millisecond
-}
-
-func must(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 }
 
 type lock struct {
@@ -121,28 +113,13 @@ func main() {
 }
 
 func takeTurns(l *lock, directory, who string) {
-	side := strings.Split(who, "-")[0]
-	journal, err := os.OpenFile(filepath.Join(directory, "journal"), os.O_WRONLY|os.O_APPEND, 0)
-	must(err)
-	// In one write, so that no other line is mixed into it.
-	note := func(line string) {
-		_, err := journal.WriteString(line + "\n")
-		must(err)
-	}
-	lingers := func() bool {
-		text, err := os.ReadFile(filepath.Join(directory, "linger"))
-		return err == nil && string(text) == side
-	}
-	isOver := func() bool {
-		_, err := os.Stat(filepath.Join(directory, "over"))
-		return !errors.Is(err, os.ErrNotExist)
-	}
-	for !isOver() {
+	journal := openJournal(directory, who)
+	for !journal.isOver() {
 		l.enqueue()
 		l.wait()
-		note("enter " + who + " -")
+		journal.enter()
 		how, last := "held", time.Now()
-		for lingers() {
+		for journal.lingers() {
 			time.Sleep(10 * time.Millisecond)
 			// The machine did not run the program, so its session may have ended.
 			if time.Since(last) > ttl()/2 {
@@ -150,7 +127,7 @@ func takeTurns(l *lock, directory, who string) {
 			}
 			last = time.Now()
 		}
-		note("leave " + who + " " + how)
+		journal.leave(how)
 		l.release()
 		time.Sleep(2 * time.Millisecond)
 	}
