@@ -82,8 +82,8 @@ fn watch_time(port: u16, fraction: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, fraction))
 }
 
-/// The process of the bare client that watches. Prints, for each deletion, the time at which it had listed the
-/// directory afterwards.
+/// The process of the bare client that watches. Prints, for each deletion, the time at which its list of the directory
+/// after the deletion was answered.
 pub(crate) fn print_arrivals(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -43,8 +43,8 @@ pub struct Figures {
     pub overlaps_not_promised: u64,
     /// Failed `check()`s of holds that were in doubt until a renewal.
     pub doubts: u64,
-    /// For how many seconds the machine stalled something that all clients share. The checker excuses waits by this
-    /// time.
+    /// For how many seconds the machine stalled something that all clients share. The part of a stall that falls into a
+    /// wait does not count as a part of the wait.
     #[serde(default)]
     pub stalled: f64,
     /// The number of faults, by kind.

@@ -22,7 +22,8 @@ pub enum Data {
         /// The option, such as `--pot`.
         option: &'static str,
     },
-    /// In a server that this option names; by default in the server of the locks if that is of such a kind.
+    /// In a server that this option names. By default in the server of the locks, if that server is of one of these
+    /// kinds, otherwise in a server of the first kind, which the scenario starts.
     Server {
         /// The option, such as `--stock`.
         option: &'static str,

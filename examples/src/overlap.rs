@@ -1,5 +1,5 @@
-//! Makes the section of one holder slow: slow enough that a second worker is in its section too, if anything lets it
-//! in. So a lock that does not exclude shows it in every run, and not only in an unlucky one.
+//! Makes the section of one holder slow: slow enough that a second worker is in its section too, unless the lock keeps
+//! that worker out. So a lock that does not exclude shows it in every run, and not only in an unlucky one.
 //!
 //! Each section writes a line into the file `sections.log` after it has read the data and before it changes the data.
 //! While the slow holder waits for the next line, it has read and not yet written; so if the next line appears, two
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::{Failure, Floor, Protection, floor::unique_word};
 
-/// How long the first holder stays in its section while other workers ask for a lock of leasehold. Nothing else than a
-/// lock that fails ends this time early.
+/// How long the first holder stays in its section while other workers ask for a lock of leasehold. Only a lock that
+/// fails to exclude ends this time early.
 const EXCLUSION_TIME: Duration = Duration::from_millis(200);
 /// How often a worker looks into the files, and for how long at most.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);

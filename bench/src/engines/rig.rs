@@ -1,5 +1,5 @@
-//! The engines of the comparison, each with a server of its own that answers after its data is on disk, as far as the
-//! name of the rig does not say otherwise.
+//! The engines of the comparison, each with a server of its own that answers after its data is on disk, unless the name
+//! of the rig says otherwise.
 
 use leasehold::Locks;
 use leasehold_testkit::server::{EtcdServer, MariadbServer, PostgresServer, RedisServer, ZookeeperServer};

@@ -51,7 +51,7 @@ pub(crate) struct Run {
     /// Try at most N times instead of waiting in the queue
     #[arg(long, value_name = "N")]
     pub(crate) attempts: Option<u32>,
-    /// How often a waiting run asks the engine at the latest: a pause, or one that doubles, as in 100ms..2s
+    /// The longest pause of a waiting run before it asks the engine again: fixed, or doubling, as in 100ms..2s
     #[arg(long, value_name = "PAUSE[..LONGEST]", value_parser = pace, allow_hyphen_values = true)]
     pub(crate) retry_every: Option<Pace>,
     /// Exit (75) at once if N clients wait for NAME already

@@ -238,10 +238,9 @@ impl Guard {
     /// as `time` says if this process ends without a release. Cancel safe: if the future is dropped, it is not known
     /// whether the hold was extended.
     ///
-    /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if `time` is longer than a hold of the engine's longest ttl is valid;
+    /// # Errors [`is_invalid`](Error::is_invalid) if `time` is longer than a hold of the engine's longest ttl is valid;
     /// [`is_misconfigured`](Error::is_misconfigured) if the engine cannot extend the hold so far, because the hold
-    /// lives on a lease or session whose time is fixed (etcd, ZooKeeper), or on nodes that may hear of the extension at
+    /// lives on a lease or session whose time is fixed (etcd, ZooKeeper), or on nodes that may receive the extension at
     /// different times (Redlock); otherwise as [`confirm`](Self::confirm).
     pub async fn extend(&self, time: Duration) -> Result<Option<std::time::Instant>, Error> {
         let longest = lease::valid_for(*self.handle.profile.ttl.end());

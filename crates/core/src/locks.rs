@@ -182,8 +182,8 @@ impl Builder {
     }
 
     /// How many requests of this `Locks` may wait at the same time, for all names together; by default any number. One
-    /// more is refused at once with [`is_busy`](crate::Error::is_busy), without a request to the engine. A request
-    /// waits from its first poll until it is granted or ends, also for a name that is free. Tries
+    /// more request is refused at once with [`is_busy`](crate::Error::is_busy), without a request to the engine. A
+    /// request waits from its first poll until it is granted or ends, also for a name that is free. Tries
     /// ([`Request::try_acquire`], [`Request::attempts`]) do not count. See also [`Request::max_waiting`].
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.max_waiting = Some(requests);

@@ -21,7 +21,8 @@ use crate::{
 /// The default lease time of a request.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-/// The most renewals within one ttl: more of them find nothing out that a push or the next renewal would not.
+/// The most renewals within one ttl: with a shorter interval, most renewals would report nothing that a notification or
+/// the next renewal does not report.
 const RENEWALS_AT_MOST: u32 = 20;
 /// The fewest renewals within one ttl: with a longer interval, one lost renewal would stop the work of the holder.
 const RENEWALS_AT_LEAST: u32 = 2;
@@ -87,8 +88,9 @@ impl Request {
     }
 
     /// How often the lease is renewed in the background: from a twentieth of the ttl to half of it; by default a third.
-    /// Renewals of half of the ttl cost less, and leave time for few more tries if a renewal fails; renewals of a
-    /// twentieth report an end of the hold on the engine earlier where the engine does not push it.
+    /// Renewals every half of the ttl cost less, but leave time for few further tries if a renewal fails; renewals
+    /// every twentieth of the ttl report the end of the hold on the engine earlier, where the engine does not push that
+    /// end.
     ///
     /// On engines where a hold lives on the session of its process (ZooKeeper) or on a lease for many holds (etcd),
     /// this is how often the hold is checked; the session or lease itself is kept alive at an interval of the engine.

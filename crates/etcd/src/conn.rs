@@ -306,8 +306,8 @@ async fn check_health(
         match runtime::within(HEALTH_TIMEOUT, health.send(&grpc)).await {
             None => return,
             Some(Err(status)) if status.message().contains("no leader") => leaderless += 1,
-            // Another error is a sign of life too: this task need not notice a broken connection, because such a
-            // connection ends its streams.
+            // Another error is an answer too: this task need not notice a broken connection, because such a connection
+            // ends its streams.
             Some(_) => leaderless = 0,
         }
         if leaderless >= MAX_LEADERLESS {

@@ -61,8 +61,8 @@ impl Client {
         }
     }
 
-    /// Asks for a claim whose queue key exists: confirms its hold, or grants it the name if it is the head of the queue
-    /// and the lock key is absent. A hold is valid for `ttl`.
+    /// Asks for the state of a claim whose queue key exists: confirms its hold, or grants it the name if it is the head
+    /// of the queue and the lock key is absent. A hold is valid for `ttl`.
     pub(crate) async fn recheck_with_lock_key(
         &self,
         claim: &Claim,

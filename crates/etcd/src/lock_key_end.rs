@@ -12,7 +12,8 @@ use crate::{
     wire::{Compare, DeleteRange, KeyValue, Range, Txn, compare},
 };
 
-/// How often the deletion of a lock key is sent: it is repeated if an operator breaks the hold meanwhile.
+/// How many times at most the deletion of a lock key is sent: it is sent again if an operator breaks the hold
+/// meanwhile.
 const MAX_TRIES: usize = 8;
 
 impl Client {

@@ -1,5 +1,5 @@
-//! The background upkeep of a client: keeps its leases alive, watches the keys of lasting holds, ends claims that gave
-//! no sign of life in time, and ends expired minimum holds.
+//! The background upkeep of a client: keeps its leases alive, watches the keys of lasting holds, ends claims that sent
+//! no request in time, and ends expired minimum holds.
 
 use std::sync::Arc;
 

@@ -168,7 +168,7 @@ impl Client {
             let is_hold_key = event.kv.as_ref().is_some_and(|kv| kv.key == entry.data.hold_key());
             let is_held = matches!(entry.state, State::Held { .. });
             if is_held && !is_hold_key {
-                // The queue key: the claim holds by the lock key.
+                // The queue key changed, and the claim holds by the lock key.
                 return;
             }
             is_held.then(|| entry.name.clone())

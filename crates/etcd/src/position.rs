@@ -83,8 +83,8 @@ impl QueuePosition {
 
     /// With `layout=key`: this position, changed by the lock key, if that exists. The claim never holds by the end of
     /// what it waits for alone, because it then still has to create the lock key. The number of waiters ahead is not
-    /// known, because the queue can include the holder. If the lock key is an obstacle, all claims wait for its
-    /// deletion, so that none reports it any longer.
+    /// known, because the queue can include the holder. If the lock key is an obstacle, every claim waits for the
+    /// deletion of the lock key, also a claim behind others, so that no claim reports the obstacle after that deletion.
     pub(crate) fn with_lock_key(self, lock_key: Option<&KeyValue>) -> Self {
         let obstacle = lock_key.and_then(obstacle_of);
         let key_ahead = match self.blocker {

@@ -22,8 +22,8 @@ const AHEAD_OP: usize = 1;
 const BARE_KEY_OP: usize = 2;
 
 impl Client {
-    /// Reads the position of a claim whose key was created at `revision`. Asking also counts as a sign of life of a
-    /// claim that still waits.
+    /// Reads the position of a claim whose key was created at `revision`. Asking also counts as a request of a claim
+    /// that still waits, so the claim does not expire.
     pub(crate) async fn recheck(&self, claim: &Claim, revision: i64) -> Result<Answer, EngineError> {
         let registered = self
             .claims()

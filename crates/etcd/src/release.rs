@@ -197,7 +197,7 @@ impl Client {
         }
     }
 
-    /// Ends a claim that gave no sign of life in time. On an error the caller must repeat the call.
+    /// Ends a claim that sent no request in time. On an error the caller must repeat the call.
     pub(crate) async fn end_overdue_claim(&self, id: ClaimId) -> Result<(), EngineError> {
         let registered = self.claims().get(id).map(|entry| {
             let key = (entry.data.key.clone(), entry.state.own().copied());

@@ -48,8 +48,8 @@ impl Client {
             .collect()
     }
 
-    /// The lease and the key of a hold; `None` if the claim does not hold. A renewal counts as a sign of life, so the
-    /// hold does not lapse while the renewal runs.
+    /// The lease and the key of a hold; `None` if the claim does not hold. A renewal counts as a request of the claim,
+    /// so the hold does not lapse while the renewal runs.
     fn held_key(&self, hold: &Hold) -> Option<HeldKey> {
         let now = self.now();
         let mut claims = self.claims();

@@ -187,8 +187,8 @@ impl Connect {
     }
 
     /// How many requests may wait at the same time, for all names together, used if the URL has no option
-    /// `max_waiting`. One more is refused at once with [`is_busy`](Error::is_busy). By default any number may wait. See
-    /// also [`Request::max_waiting`](leasehold_core::Request::max_waiting).
+    /// `max_waiting`. One more request is refused at once with [`is_busy`](Error::is_busy). By default any number may
+    /// wait. See also [`Request::max_waiting`](leasehold_core::Request::max_waiting).
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.max_waiting = Some(requests);
         self

@@ -164,7 +164,7 @@ fn open_etcd(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     }
     match url.take("layout").as_deref() {
         None | Some("directory") => {}
-        // Before the prefix, which may be empty with this layout only.
+        // The layout is set before the prefix, because only with this layout may the prefix be empty.
         Some("key") => config = config.layout(Layout::Key)?,
         // The error does not show the value: it may be the end of a password that contains a `?`.
         Some(_) => {

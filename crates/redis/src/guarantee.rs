@@ -32,7 +32,7 @@ struct ServerReport {
     /// How many connected replicas the server needs to accept a write; `None` if the user has no right to read the
     /// setting.
     min_replicas: Option<u32>,
-    /// For how many seconds after its last sign of life a replica counts as connected (`min-replicas-max-lag`).
+    /// For how many seconds after its last acknowledgement a replica counts as connected (`min-replicas-max-lag`).
     max_lag: String,
     /// The server's wall clock, and ours.
     clocks: Clocks,

@@ -48,8 +48,8 @@ impl Stopwatch {
         Self { wall: Instant::now(), given: GIVEN.load(Relaxed) }
     }
 
-    /// The time since the start by the wall clock. It is for the lower bound of a duration: a busy machine makes
-    /// durations longer, so it cannot break this bound.
+    /// The time since the start by the wall clock. A test may compare this time only with a lower bound: a busy machine
+    /// makes durations longer, so a busy machine cannot break such a bound.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.wall.elapsed()

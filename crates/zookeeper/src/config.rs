@@ -26,8 +26,8 @@ pub enum Layout {
     Mutex,
     /// As for the writers of Curator's `InterProcessReadWriteLock`.
     ReadWrite,
-    /// `lock-<number>`, as in locks that people write by hand after the recipe in ZooKeeper's documentation. Names can
-    /// be claimed exclusively alone.
+    /// `lock-<number>`, as in locks that people write by hand after the recipe in ZooKeeper's documentation. Only
+    /// exclusive claims are possible.
     Plain,
 }
 

@@ -129,7 +129,7 @@ impl Client {
             contents.lock_queue.extend(stored?.map(|stored| (node, stored)));
         }
         if self.config.only_name().is_some() {
-            // Other directories can have the names of a semaphore's directories.
+            // With `path=`, directories with the names of a semaphore's directories can have another purpose.
             return Ok(contents);
         }
         if entries.iter().any(|name| name == PERMITS_QUEUE) {

@@ -106,7 +106,7 @@ impl Client {
             return Err(EngineError::new(Fault::Refused, why).into());
         }
         let path = context.dir.path();
-        // The lineage of all tokens is made from the creation of the base path.
+        // The base path is never created again, because the lineage of all tokens is made from its creation.
         if path != self.base_path()
             && let Some(steps) = self.replacement_of(context, path).await?
         {

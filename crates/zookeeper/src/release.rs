@@ -146,7 +146,8 @@ impl Client {
         }
         let conn = session.link.conn().await?;
         let mut paths = self.own_paths(&conn, id, ending).await?;
-        // If the answer is lost, the deletion is sent again.
+        // If the answer to the deletion is lost, the deletion is sent again, and another program's node may have the
+        // path by then.
         self.node_may_be_gone(id);
         if ending.unsettled {
             let dir = self.dir(&ending.name);

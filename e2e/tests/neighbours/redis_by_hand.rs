@@ -157,8 +157,8 @@ fn python_function_that_sets_the_expiry_at_ttl_0() {
     locks.mutex("shared").blocking().acquire().unwrap().release_blocking().unwrap();
 }
 
-/// Its renewal is an `EXPIRE` that does not compare, and that goes on after the release. While it runs, it changes the
-/// time of our holds: they are told, and stay valid.
+/// The renewal of the program is an `EXPIRE` that does not compare, and that goes on after the release. While the
+/// program runs, it changes the time of our holds: our holders are told, and the holds stay valid.
 #[test]
 fn java_with_a_scheduled_expire() {
     let server = RedisServer::start(&[]);
@@ -198,7 +198,7 @@ fn python_class_whose_renewal_overwrites() {
     let mut theirs = start_python("hold", "overwriting", &server, "1000");
     let lines = [theirs.next_line(), theirs.next_line()];
     assert!(lines.contains(&"held".to_owned()) && lines.contains(&"compared".to_owned()), "{lines:?}");
-    // It has compared, and is paused for longer than its ttl.
+    // The program has compared the value, and is paused for longer than its ttl.
     let guard = locks.mutex("shared").ttl(LONG).blocking().acquire().unwrap();
     theirs.tell();
     assert_eq!(theirs.next_line(), "renewed");

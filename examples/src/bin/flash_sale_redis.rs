@@ -26,7 +26,7 @@ const ITEM: &str = "{item-4711}";
 const STOCK: &str = "{item-4711}stock";
 const SOLD: &str = "{item-4711}orders";
 const REPEATED: &str = "{item-4711}repeats";
-/// The lease of the holder that sleeps. A server of etcd or ZooKeeper has no shorter ones.
+/// The lease of the holder that sleeps. etcd and ZooKeeper have no shorter leases.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {

@@ -27,9 +27,9 @@ const ITEM: &str = "item-4711";
 const THE_ITEM: &str = "item = 'item-4711'";
 const LEFT: &str = "SELECT pieces FROM stock WHERE item = 'item-4711'";
 const SOLD: &str = "SELECT count(*) FROM orders";
-/// How many connections a worker has for stock and orders.
+/// How many desks a worker has. Each desk has one connection for stock and orders, which its clerks (tasks) share.
 const DESKS: usize = 2;
-/// The lease of the holder that sleeps. A server of etcd or ZooKeeper has no shorter ones.
+/// The lease of the holder that sleeps. etcd and ZooKeeper have no shorter leases.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 /// How often a clerk tries to insert the article's row after another worker was killed, before it gives up; and how
 /// long it sleeps between two tries.
@@ -141,7 +141,7 @@ fn orders() -> impl Iterator<Item = String> {
     (0..ORDERS).map(|index| format!("order-{:04}", index * 1867 % ORDERS % (ORDERS - REPEATS)))
 }
 
-/// What one desk needs of the shop: a connection of its own, and the fence in the row of the item.
+/// What the clerks of one desk share: a connection to the stock and the orders, and the fence in the row of the item.
 struct Shop {
     sql: Mutex<Sql>,
     fence: SqlFence,

@@ -6,8 +6,9 @@
 //! On etcd there is a tick every four seconds and not every second. If a killed node has blocked the name, the server
 //! frees the name only when the node's lease has ended, and the shortest lease is two seconds.
 //!
-//! With `--textbook` the lock is a key in Redis that is deleted as soon as the job has ended. With it, and without a
-//! lock, a node looks at a tick when the node before it has done so: its clock is so much behind.
+//! With `--textbook` the lock is a key in Redis that is deleted as soon as the job has ended. With this lock, and
+//! without a lock, a node looks at a tick only after the node with the previous number has looked at it: its clock is
+//! behind the clock of that node.
 
 use std::{
     collections::BTreeMap,

@@ -113,7 +113,8 @@ fn article_permit(textbook: &Textbook) -> Result<TextbookHold, Failure> {
 
 fn worker(floor: &Floor) -> Result<(), Failure> {
     let locks = WorkerLocks::connect(floor, |url| Textbook::connect(url, Owner::Unique, Release::Compare))?;
-    // Without leasehold a call waits for one more than the quota allows.
+    // With leasehold, each call waits until as many calls are in progress as the quota allows; without leasehold, until
+    // there is one call more.
     let awaited = LIMIT as usize + usize::from(floor.protection != Protection::Leasehold);
     for call in 0..CALLS {
         let permit = Permit::acquire(&locks)?;

@@ -83,7 +83,8 @@ fn one_more_than_may_wait_is_refused_as_busy() {
     assert_eq!(code(&run(&dir, &["--max-waiting", "1"])), 0, "a free name");
 }
 
-/// By the option and by the URL. The default is tested in `redis.rs`: a run waits for an engine that was reached.
+/// With the option, and with the same setting in the URL. The default is tested in `redis.rs`: a run waits for an
+/// engine that was reached.
 #[test]
 fn an_engine_that_is_away_ends_the_run_at_once() {
     let dir = Dir::new();

@@ -281,7 +281,8 @@ fn a_loss_by_time_names_the_option() {
     }
 }
 
-/// Once each, before CMD starts; on the file engine, whose holds end with their process, there is none.
+/// Each warning is printed once, before CMD starts. On the file engine, whose holds end with their process, there is no
+/// warning.
 #[test]
 fn options_that_often_do_harm_are_warned_about() {
     let fixture = Fixture::new();
@@ -361,7 +362,8 @@ fn a_time_in_the_past_is_explained_and_taken_over() {
     assert_eq!(code(&output), 0, "{output:?}");
 }
 
-/// Each change of the key by a program that does not compare is one line. A change of the time ends nothing.
+/// Each change of the key by a program that does not compare is reported by one line. A change of the time ends
+/// nothing.
 #[test]
 fn changes_of_the_key_by_other_programs_are_told() {
     let fixture = Fixture::new();

@@ -36,7 +36,7 @@ pub enum Event<'a> {
         unknown: usize,
     },
     /// A renewal found that another program had changed the time of the hold (Redis). The hold is valid. Reported again
-    /// only after a renewal that found no change, or another one.
+    /// only after a renewal that found no change, or another change.
     TimeChanged {
         /// The name.
         name: &'a Name,

@@ -37,7 +37,7 @@ pub struct Profile {
     /// A release can block the name for a minimum hold time. Where it cannot, the process holds the name until that
     /// time has passed.
     pub supports_min_hold: bool,
-    /// A renewal can ask for a longer time than the claim did, and the engine never shortens it afterwards.
+    /// A renewal can ask for a longer time than the claim did, and no later renewal shortens the hold.
     pub extends: bool,
     /// What `break` can do.
     pub breaking: Breaking,

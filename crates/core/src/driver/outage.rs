@@ -24,17 +24,18 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// What a request does while the engine cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenUnreachable {
-    /// It waits until the engine is back, or until its time limit. Only an engine that was never reached is given up
-    /// after `connect_timeout`.
+    /// A request waits until the engine answers again, or until the time limit of the request. Only an engine that was
+    /// never reached is given up after `connect_timeout`.
     #[default]
     Wait,
-    /// It fails with [`is_unreachable`](Error::is_unreachable) as soon as the engine is known to be unreachable, and at
-    /// once while it is. If a request gets no answer, the engine is asked for a sign of life five times a second: the
-    /// engine is unreachable from the first such question that fails until the first that is answered. Requests that
-    /// wait in the queue fail then, too. Holds are kept and renewed as long as their leases last.
+    /// A request fails with [`is_unreachable`](Error::is_unreachable) as soon as the engine is known to be unreachable,
+    /// and at once while the engine is unreachable. If a request gets no answer, the engine is asked for a sign of life
+    /// five times a second: the engine is unreachable from the first such question that fails until the first that is
+    /// answered. Requests that wait in the queue fail then, too. Holds are kept and renewed as long as their leases
+    /// last.
     ///
-    /// Where several groups of servers share the names (Redis Cluster), nothing is known of the servers together: a
-    /// request fails as soon as its own servers do not answer.
+    /// Where the names are distributed over several servers (Redis Cluster), no outage of all servers together is
+    /// known: a request fails as soon as its own servers do not answer.
     Fail,
 }
 
@@ -123,7 +124,7 @@ impl Shared {
         )
     }
 
-    /// As [`outage_error`](Self::outage_error), after the own request failed with `error`.
+    /// As [`outage_error`](Self::outage_error), after the request for `name` itself failed with `error`.
     pub(crate) fn outage_error_after(&self, name: &Name, error: &EngineError) -> Option<Error> {
         let fails_alone = self.when_unreachable == WhenUnreachable::Fail
             && error.fault.is_outage()
@@ -149,7 +150,7 @@ impl Shared {
             return None;
         }
         let mut begins = std::pin::pin!(self.outage.begins.notified());
-        // Enabled before the state is read, so that no beginning is missed.
+        // Enabled before the state is read, so that no begin of an outage is missed.
         begins.as_mut().enable();
         if let Some(error) = self.outage_error(name) {
             return Some(error);

@@ -11,8 +11,8 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// once, so a pace only says how late the request asks if no notification comes.
 ///
 /// A claim in the queue of an engine asks at least as often as the engine needs it, however long the pauses are:
-/// otherwise the claim would lose its place. After errors, and while a server accepts no more connections, the pauses
-/// grow as they do without a pace.
+/// otherwise the claim would lose its position. After errors, and while a server accepts no more connections, the
+/// pauses grow as they do without a pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     first: Duration,

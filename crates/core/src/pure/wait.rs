@@ -130,7 +130,7 @@ impl Wait {
                 self.tries_without_entry = 0;
                 self.how = How::Ask;
                 let pause = match self.paced_pause(jitter) {
-                    // The claim loses its place in the queue if it does not ask for too long.
+                    // The claim loses its position in the queue if it does not ask for too long.
                     Some(pause) => pause.min(*self.poll.end()).min(hint.ask_in.unwrap_or(Duration::MAX)),
                     None => self.poll_interval(hint, jitter),
                 };
@@ -178,7 +178,7 @@ impl Wait {
     }
 
     /// The pause after an error: exponential back-off, with jitter so that a fleet of clients does not retry in step. A
-    /// pace of longer pauses is kept, but a claim in the queue never loses its place by it.
+    /// pace of longer pauses is kept, but never so long that a claim in the queue loses its position.
     fn back_off(&mut self, now: Instant, jitter: u32) -> WaitAction {
         let action = self.back_off_to(LONGEST_PAUSE.min(*self.poll.end()), now, jitter);
         let longest = if self.how == How::Ask { *self.poll.end() } else { Duration::MAX };

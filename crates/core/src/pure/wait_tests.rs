@@ -62,7 +62,7 @@ fn a_pace_replaces_the_intervals_within_the_bounds_of_the_engine() {
         for _ in 0..9 {
             pause(waiting(None));
         }
-        // A claim keeps its place in the queue only if it asks at the longest interval of the engine.
+        // A claim keeps its position in the queue only if it asks at the longest interval of the engine.
         assert_eq!(pause(waiting(None)), 1000);
         assert_eq!(pause(Ok(Answer::Taken(hint(None, None)))), 60_000, "no place to lose");
         assert_eq!(pause(failed(Fault::Full)), 50, "the pace does not count for a full server");

@@ -55,7 +55,7 @@ fn a_program_by_hand_and_ours_exclude_each_other() {
     assert!(holder.foreign && holder.id == KEY && holder.token == Some(first_token(revision)), "{view:?}");
     assert!(holder.remaining.is_some_and(|remaining| remaining.as_secs() <= LONG.into()), "{view:?}");
 
-    // It releases by the end of its lease, then by a deletion of the key.
+    // The program releases by the end of its lease, then by a deletion of the key.
     for release in ["unlock", "delete"] {
         let ours = wait_for(locks.clone());
         until_waiting(&rig, 1);

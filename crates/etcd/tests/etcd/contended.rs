@@ -48,7 +48,7 @@ fn processes_that_take_turns_make_no_watch_for_each_turn() {
     assert!(made <= SECTIONS as f64 / 4.0, "{made} watch requests in {} sections", 2 * SECTIONS);
 }
 
-/// A waiter hears of every change that concerns it, so it asks for nothing.
+/// The server reports to a waiter every change that concerns the waiter, so the waiter asks for nothing.
 #[test]
 fn waiters_send_no_requests_while_nothing_changes() {
     const WAITERS: usize = 20;

@@ -11,8 +11,8 @@
 -- latest request.
 local answers, locks, ids, requests, side_keys = { int(now_us) }, {}, {}, {}, {}
 local total_tokens, request, n = 0, nil, 0
--- Making a string takes a tenth of the time of a command: so a string is made twice only if it becomes a part of
--- another string.
+-- Making a string takes a tenth of the time of a command. So a string that is needed twice is stored, unless it is only
+-- a part of another string.
 local sub, format = string.sub, string.format
 
 -- Parses the request of the claims that follow it: `tokens_part` and `client_part` are parts of the records of these

@@ -45,7 +45,8 @@ local function prolong_lock(name, ms)
 end
 
 -- For how long the hold of a claim would last without its renewal, in ms; -1: for ever. The lock of shared holds lasts
--- as long as the longest of them: a time between this hold's end and that one is not known to be wrong.
+-- as long as the longest of them: a time between the end of this hold and the end of the longest is not known to be
+-- wrong.
 local function time_left(name, id)
   local left = call('PTTL', name.lock)
   if name.record.mode == 'x' or left < 0 then

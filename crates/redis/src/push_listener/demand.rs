@@ -1,5 +1,5 @@
 //! Counts the requests in flight on one server. While requests are in flight, or claims wait, the pulse of the
-//! connection asks the server for signs of life.
+//! connection asks the server for its time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

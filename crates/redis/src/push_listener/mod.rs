@@ -102,8 +102,7 @@ impl PushListener {
         }
     }
 
-    /// Whether signs of life of the server are needed: a claim waits for notifications, or a request waits for its
-    /// answer.
+    /// Whether the pulse is needed: a claim waits for notifications, or a request waits for its answer.
     pub(crate) fn is_wanted(&self) -> bool {
         self.demand.has_requests() || !self.claims.is_empty()
     }

@@ -226,7 +226,7 @@ impl Node {
         self.link.listener().process.run_id_and_start()
     }
 
-    /// Records whether the claim waits: while claims wait, the node is asked for signs of life.
+    /// Records whether the claim waits: while claims wait, the pulse asks the node for its time.
     pub(super) fn set_waiting(&self, claim: ClaimId, waits: bool) {
         self.link.listener().set_waiting(claim, waits);
     }

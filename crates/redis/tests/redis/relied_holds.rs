@@ -76,7 +76,8 @@ fn a_replaced_hold_is_taken_over_after_its_end() {
         }
         rig.command(&["GETSET", "lock:a", PAST]);
         let guard = rig.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap();
-        // The client's end is by the moment before the request: so `end` is a little late.
+        // The client counts the lease from a moment before its request, and `end` is counted from a moment after the
+        // answer, so `end` is a little later than the end of the lease.
         assert!(rig.server_millis(0) > end - 1000, "{mode:?}");
         assert_eq!(guard.previous(), Previous::Lapsed);
         guard.release_blocking().unwrap();

@@ -322,7 +322,7 @@ impl Op for Auth<'_> {
     }
 }
 
-/// A sign of life for the server of this connection.
+/// The ping, which keeps the session alive at the server of this connection.
 #[derive(Debug)]
 pub(crate) struct Ping;
 

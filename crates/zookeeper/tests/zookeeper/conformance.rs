@@ -82,7 +82,7 @@ fn the_zookeeper_engine_conforms() {
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// It has exclusive locks only, so cases of other modes do not apply.
+/// With `layout=plain` there are exclusive locks only, so cases of other modes do not apply.
 #[test]
 fn the_zookeeper_engine_conforms_with_the_layout_of_programs_written_by_hand() {
     let rig = Rig::plain();

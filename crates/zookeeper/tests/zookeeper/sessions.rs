@@ -362,8 +362,8 @@ fn a_hold_whose_node_is_deleted_is_lost_at_once() {
     );
 }
 
-/// A waiter is granted by the report of a deletion, without another request. So it has to hear of the end of its own
-/// node.
+/// A waiter is granted by the report of a deletion, without another request. So the end of its own node must be
+/// reported to it.
 #[test]
 fn a_waiter_whose_node_is_deleted_queues_again() {
     let rig = Rig::new();
@@ -379,7 +379,7 @@ fn a_waiter_whose_node_is_deleted_queues_again() {
     granted.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
 }
 
-/// A waiter hears of every change that concerns it, so it asks for nothing.
+/// The server reports to a waiter every change that concerns the waiter, so the waiter asks for nothing.
 #[test]
 fn waiters_send_no_requests_while_nothing_changes() {
     const NAMES: [&str; 20] =

@@ -144,7 +144,7 @@ impl Shared {
     }
 
     /// Extends a hold after the engine confirmed a renewal that was sent at `sent_at`. `left`: how long the hold had
-    /// left before; the holder is told if another program changed it.
+    /// left before the renewal; the holder is told if another program changed that time.
     fn apply_renewal(
         self: &Arc<Self>,
         &Hold { ref name, id, .. }: &Hold,

@@ -50,8 +50,8 @@ pub enum ClaimState<O, B> {
     Ending {
         /// What it has on the server, if that is known.
         own: Option<O>,
-        /// It was granted, but no request of the claim confirmed the grant: when the end is done, the next request of
-        /// the claim enters the queue again.
+        /// The claim was granted, but no request of the claim confirmed the grant: when the end is done, the next
+        /// request of the claim enters the queue again.
         may_requeue: bool,
     },
     /// It ended without a hold and can never be granted. Its release follows.

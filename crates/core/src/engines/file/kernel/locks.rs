@@ -48,8 +48,9 @@ const TO_END_OF_FILE: i64 = 0;
 /// few holders of the latch, each of which needs microseconds. There are so few that hundreds of claims that try do not
 /// starve those holders.
 pub(crate) const LATCH_TRIES: usize = 32;
-/// How often a try in shared mode or for permits tries to take the latch. This takes about a millisecond. It is worth
-/// the time because such a try may fit beside the current holders, and core does not repeat it.
+/// How many times a try in shared mode or for permits tries to take the latch, and how many times it tries to take the
+/// flock. So many tries take about a millisecond. They are worth that time, because such a claim may fit beside the
+/// current holders, and core does not repeat the claim.
 pub(crate) const LATCH_TRIES_TO_SHARE: usize = 1000;
 
 /// A name, with the paths of its lock file and its state file.
