@@ -40,7 +40,7 @@ pub(crate) struct Row {
 
 /// The integration tests. They are started in this order, so the longest come first. All unit tests are in the quick
 /// tier.
-const TABLE: [Row; 29] = [
+const TABLE: [Row; 31] = [
     row("e2e", "fault_cases", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
     row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),
@@ -69,6 +69,18 @@ const TABLE: [Row; 29] = [
         "password",
         Tier::Test,
         "passwords that change while locks are in use, on every engine that has them",
+    ),
+    row(
+        "leasehold",
+        "credentials",
+        Tier::Test,
+        "users and passwords that a function gives anew for each connection",
+    ),
+    row(
+        "leasehold",
+        "settings",
+        Tier::Test,
+        "locks on the servers of the clients and pools that a program has",
     ),
     row("leasehold", "zookeeper", Tier::Test, "ZooKeeper through the public crate"),
     row("", "unit tests", Tier::Quick, "the unit tests of every package"),

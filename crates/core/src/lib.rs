@@ -18,7 +18,7 @@ pub use client::endpoint::Endpoint;
 pub use client::link::{Dial, Link};
 pub use client::mailbox::{MAX_NOTIFICATIONS, Mailbox};
 pub use client::maintenance::{LONGEST_SLEEP, Maintain, end_claims, maintain};
-pub use client::password::Password;
+pub use client::password::{Credentials, Login, Password};
 pub use client::runtime;
 pub use client::servers_url::{ServersUrl, set_password};
 pub use contract::claim::{

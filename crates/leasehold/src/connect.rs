@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
-use leasehold_core::{Error, Keeper, Observe, Password, WhenUnreachable};
+use leasehold_core::{Credentials, Error, Keeper, Observe, Password, WhenUnreachable};
 
 use crate::{
     open::{EngineHandle, open},
@@ -41,6 +41,8 @@ pub struct Connect {
     pub(crate) connect_timeout: Option<Duration>,
     when_unreachable: Option<WhenUnreachable>,
     max_waiting: Option<usize>,
+    /// Options that a URL can have too.
+    url_options: Vec<(&'static str, String)>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<leasehold_tls::Tls>,
 }
@@ -71,6 +73,32 @@ impl Locks {
     /// password.
     pub fn connect(url: &str) -> Result<Self, Error> {
         Connect::default().connect(url)
+    }
+
+    /// Locks on the server of a client or a pool that the program has: with its address, login, database and
+    /// encryption. [`ConnectionSettings`](crate::ConnectionSettings) lists what can be given.
+    ///
+    /// The engine makes connections of its own, as few as for a URL, and takes none out of the pool: a lock has
+    /// requirements for its connections that a pool does not know, such as notifications and renewals on time. The
+    /// page of each engine has their number; for PostgreSQL and MySQL, [`Connect::max_connections`] bounds it. Later
+    /// changes of the pool's settings have no effect; for passwords that change, use [`Connect::credentials`].
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect), and [`is_misconfigured`](Error::is_misconfigured) for settings that cannot
+    /// be taken over.
+    #[cfg(any(
+        feature = "tokio-postgres",
+        feature = "sqlx-postgres",
+        feature = "sqlx-mysql",
+        feature = "sqlx-sqlite",
+        feature = "mysql_async",
+        feature = "redis-client"
+    ))]
+    pub fn connect_like<S>(settings: S) -> Result<Self, Error>
+    where
+        S: TryInto<crate::ConnectionSettings, Error = Error>,
+    {
+        Connect::default().connect_like(settings)
     }
 
     /// What often does harm in the URL, although it is allowed; `None` for most URLs. Connecting also writes this text
@@ -169,6 +197,54 @@ impl Connect {
         self
     }
 
+    /// The user and the password, which this function returns each time a connection is made: for instance short-lived
+    /// tokens of a cloud, or users that Vault creates. The user replaces the user of the URL, which has no password.
+    /// Holds stay held when user or password change; only connections that are made later log in with them. For
+    /// PostgreSQL, MySQL and Redis; other engines refuse it.
+    ///
+    /// The function runs on the keeper's runtime and must not block. Its error counts as an outage that may pass, and
+    /// must not contain the password. The same as `password(Password::credentials(function))`.
+    ///
+    /// ```no_run
+    /// # async fn token() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// # fn main() -> Result<(), leasehold::Error> {
+    /// let locks = leasehold::Connect::default()
+    ///     .credentials(|| async { Ok::<_, std::io::Error>(leasehold::Credentials::new("app", token().await?)) })
+    ///     .connect("postgres://db.example/app?sslmode=verify-full");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn credentials<F, E>(self, function: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.password(Password::credentials(function))
+    }
+
+    /// The largest number of connections that these locks have to the server, used if the URL has no option
+    /// `max_connections`. For PostgreSQL (at least 3) and MySQL (at least 2); other engines refuse it: they have one or
+    /// two connections to each server.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.url_options.push(("max_connections", connections.to_string()));
+        self
+    }
+
+    /// The schema of the tables on PostgreSQL, or the database of the tables on MySQL, used if the URL has no option
+    /// `schema`. Other engines refuse it.
+    pub fn schema(mut self, schema: &str) -> Self {
+        self.url_options.push(("schema", schema.to_owned()));
+        self
+    }
+
+    /// What stands before each name in the keys or tables of the engine, used if the URL has no option `prefix`. What
+    /// the prefix of an engine means, and its default, is on the page of the engine. The memory and file engines refuse
+    /// it.
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        self.url_options.push(("prefix", prefix.to_owned()));
+        self
+    }
+
     /// The time limit for connecting, used if the URL has no option `connect_timeout`. Until the server is reached for
     /// the first time, attempts to connect are repeated for this long. The default is 5 s; zero means the default. One
     /// attempt takes at most 3 s, or 1.5 s if there are several servers. A request that needs a connection and gets
@@ -208,8 +284,37 @@ impl Connect {
     /// # Errors
     /// Those of [`Locks::connect`], and [`is_misconfigured`](Error::is_misconfigured) if an option cannot be combined
     /// with the URL or its engine.
-    pub fn connect(mut self, url: &str) -> Result<Locks, Error> {
-        let mut url = Url::parse(url)?;
+    pub fn connect(self, url: &str) -> Result<Locks, Error> {
+        self.connect_url(Url::parse(url)?)
+    }
+
+    /// Locks on the server of a client or a pool of the program, with these options: see [`Locks::connect_like`]. A
+    /// password or TLS configuration of these options replaces that of the client.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect), and [`is_misconfigured`](Error::is_misconfigured) for settings that cannot
+    /// be taken over.
+    #[cfg(any(
+        feature = "tokio-postgres",
+        feature = "sqlx-postgres",
+        feature = "sqlx-mysql",
+        feature = "sqlx-sqlite",
+        feature = "mysql_async",
+        feature = "redis-client"
+    ))]
+    pub fn connect_like<S>(self, settings: S) -> Result<Locks, Error>
+    where
+        S: TryInto<crate::ConnectionSettings, Error = Error>,
+    {
+        let url = settings.try_into()?.into_url(&self)?;
+        self.connect_url(url)
+    }
+
+    /// Locks on the engine of this URL.
+    fn connect_url(mut self, mut url: Url) -> Result<Locks, Error> {
+        for (key, value) in &self.url_options {
+            url.add_default(key, value);
+        }
         let warning = prefix_of_another_layout(&url);
         self.connect_timeout = url.take_duration("connect_timeout")?.or(self.connect_timeout);
         // Zero means that the default counts, as in the clients of databases.

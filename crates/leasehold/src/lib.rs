@@ -31,6 +31,15 @@ mod redis;
 mod redis_url;
 #[cfg(feature = "redis")]
 mod redlock_url;
+#[cfg(any(
+    feature = "tokio-postgres",
+    feature = "sqlx-postgres",
+    feature = "sqlx-mysql",
+    feature = "sqlx-sqlite",
+    feature = "mysql_async",
+    feature = "redis-client"
+))]
+mod settings;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod sql;
 #[cfg(feature = "tls")]
@@ -42,8 +51,8 @@ pub use duration::parse_duration;
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdFence;
 pub use leasehold_core::{
-    Acquire, Blocking, Breaking, Broken, ClaimId, Error, ErrorKind, Event, Finding, Guarantee, Guard,
-    HolderView, Keeper, Level, Life, Lineage, Loss, MAX_NAME_BYTES, Mode, Name, Observe, Owner, Pace,
+    Acquire, Blocking, Breaking, Broken, ClaimId, Credentials, Error, ErrorKind, Event, Finding, Guarantee,
+    Guard, HolderView, Keeper, Level, Life, Lineage, Loss, MAX_NAME_BYTES, Mode, Name, Observe, Owner, Pace,
     Password, Previous, Profile, Request, Rw, Stop, TimeChange, Token, View, WaiterView, WhenUnreachable,
 };
 #[cfg(feature = "etcd")]
@@ -58,6 +67,15 @@ pub use leasehold_tls::{Tls, rustls};
 pub use leasehold_zookeeper::HeldBy as ZookeeperCheck;
 #[cfg(feature = "redis")]
 pub use redis::RedisFence;
+#[cfg(any(
+    feature = "tokio-postgres",
+    feature = "sqlx-postgres",
+    feature = "sqlx-mysql",
+    feature = "sqlx-sqlite",
+    feature = "mysql_async",
+    feature = "redis-client"
+))]
+pub use settings::ConnectionSettings;
 
 /// The example of the README, compiled as a test.
 #[cfg(all(doctest, feature = "file", target_os = "linux"))]

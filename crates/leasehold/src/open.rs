@@ -103,6 +103,14 @@ pub(crate) fn password(url: &mut Url, connect: &Connect) -> Result<Option<leaseh
     let is_in_url = url.rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'));
     let from_file = url.take("password_file").map(leasehold_core::Password::file);
     let from_caller = connect.password.clone();
+    if from_caller.as_ref().is_some_and(leasehold_core::Password::names_user)
+        && ["etcd", "etcds", "zookeeper", "zookeepers"].contains(&url.scheme.as_str())
+    {
+        return Err(Error::misconfigured(format!(
+            "Connect::credentials is given, but the user of {} URLs is in the URL: give Connect::password",
+            url.scheme
+        )));
+    }
     if [is_in_url, from_file.is_some(), from_caller.is_some()]
         .into_iter()
         .filter(|&is_given| is_given)

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{Env, Error};
-use leasehold_sql::SqlEngine;
+use leasehold_core::{Engine, Env, Error};
+use leasehold_sql::{Prefixed, SqlEngine};
 
 #[cfg(feature = "postgres")]
 use leasehold_sql::Encryption;
@@ -47,14 +47,18 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
         config = config.connect_timeout(timeout);
     }
     if let Some(schema) = url.take("schema") {
-        config = config.schema(&schema);
+        config = config.schema(&schema)?;
+    }
+    if let Some(connections) = max_connections(url)? {
+        config = config.max_connections(connections)?;
     }
     if let Some(role) = url.take("table_owner") {
         config = config.table_owner(&role);
     }
     check_hold_option(url)?;
+    let prefix = url.take("prefix");
     url.check_all_taken()?;
-    Ok(opened(engine(config, &Env::system()), SCHEMA))
+    opened(engine(config, &Env::system()), prefix.as_deref(), SCHEMA)
 }
 
 /// The settings of the URL that URLs of libpq have too: hosts, login, parameters and encryption.
@@ -74,27 +78,36 @@ fn libpq_settings(
 #[cfg(feature = "mysql")]
 pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_sql::mysql::{Config, SCHEMA, engine};
+    let schema = url.take("schema");
     let sockets = ["socket", "unix_socket"].map(|name| url.take(name));
-    let mut config = Config::with_socket(&url.rest, sockets.iter().flatten().next().map(String::as_str))?;
+    let mut config = Config::with_socket(
+        &url.rest,
+        sockets.iter().flatten().next().map(String::as_str),
+        schema.as_deref(),
+    )?;
     if let Some(password) = crate::open::password(url, connect)? {
         config = config.password(password);
     }
     if let Some(timeout) = connect.connect_timeout {
         config = config.connect_timeout(timeout);
     }
+    if let Some(connections) = max_connections(url)? {
+        config = config.max_connections(connections)?;
+    }
     check_hold_option(url)?;
     check_charset(url)?;
     let encryption = encryption(url, connect, &MYSQL)?;
     config = config.encryption(encryption.map_or_else(|| default_encryption(connect), Ok)?);
+    let prefix = url.take("prefix");
     url.check_all_taken()?;
-    Ok(opened(engine(config, &Env::system()), SCHEMA))
+    opened(engine(config, &Env::system()), prefix.as_deref(), SCHEMA)
 }
 
 #[cfg(feature = "sqlite")]
 pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
     use leasehold_sql::sqlite::{SCHEMA, engine};
     check_hold_option(url)?;
-    let mode = url.take("mode");
+    let (mode, prefix) = (url.take("mode"), url.take("prefix"));
     url.check_all_taken()?;
     let path = crate::url::decode(&url.rest)?;
     let path = path.strip_prefix("//").unwrap_or(&path);
@@ -119,12 +132,22 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
             ));
         }
     }
-    Ok(opened(engine(&path, &Env::system())?, SCHEMA))
+    opened(engine(&path, &Env::system())?, prefix.as_deref(), SCHEMA)
 }
 
-/// An opened engine with the statements that create its tables.
-fn opened(engine: SqlEngine, schema: &'static str) -> Opened {
-    Opened { engine: Arc::new(engine), handle: EngineHandle::Sql { schema } }
+/// An opened engine, whose names have the prefix of the URL, with the statements that create its tables.
+fn opened(engine: SqlEngine, prefix: Option<&str>, schema: &'static str) -> Result<Opened, Error> {
+    let mut engine: Arc<dyn Engine> = Arc::new(engine);
+    if let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) {
+        engine = Arc::new(Prefixed::new(engine, prefix)?);
+    }
+    Ok(Opened { engine, handle: EngineHandle::Sql { schema } })
+}
+
+/// Takes the option `max_connections` out of the URL.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+fn max_connections(url: &mut Url) -> Result<Option<usize>, Error> {
+    url.take_parsed("max_connections", "a whole number", |value| value.parse().ok())
 }
 
 /// Takes the option `charset` out of the URL, and checks its value. Clients of other languages need this option; only

@@ -25,9 +25,34 @@ pub(crate) struct Url {
     is_ambiguous: bool,
     /// The options that the engine has asked for so far. At the end, these are the known options of the scheme.
     known_options: Vec<&'static str>,
+    /// The options that the program gives by [`Connect`](crate::Connect), not by the URL.
+    from_program: Vec<&'static str>,
 }
 
 impl Url {
+    /// A URL of parts. `rest` is percent-encoded, the options are not.
+    #[cfg(any(
+        feature = "tokio-postgres",
+        feature = "sqlx-postgres",
+        feature = "sqlx-mysql",
+        feature = "sqlx-sqlite",
+        feature = "mysql_async",
+        feature = "redis-client"
+    ))]
+    pub(crate) fn of(scheme: &str, rest: String, options: Vec<(&'static str, String)>) -> Self {
+        let options = options.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let (known_options, from_program) = Default::default();
+        Self { scheme: scheme.to_owned(), rest, options, is_ambiguous: false, known_options, from_program }
+    }
+
+    /// Adds an option that the program gives, unless the URL has it.
+    pub(crate) fn add_default(&mut self, key: &'static str, value: &str) {
+        if self.value(key).is_none() {
+            self.options.push((key.to_owned(), value.to_owned()));
+            self.from_program.push(key);
+        }
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let malformed =
             || Error::misconfigured("the URL has no scheme: write it like file: or file:///var/lib/locks");
@@ -44,7 +69,14 @@ impl Url {
         }
         let (scheme, rest, is_ambiguous) =
             (scheme.to_ascii_lowercase(), rest.to_owned(), query.contains('@'));
-        Ok(Self { scheme, rest, options, is_ambiguous, known_options: Vec::new() })
+        let (known_options, from_program) = Default::default();
+        Ok(Self { scheme, rest, options, is_ambiguous, known_options, from_program })
+    }
+
+    /// The options that were not taken yet.
+    #[cfg(all(test, feature = "tokio-postgres"))]
+    pub(crate) fn options(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.options.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
     /// Takes an option out of the URL. If the option is given twice, the last value counts.
@@ -141,6 +173,11 @@ impl Url {
             return Err(ambiguous());
         }
         let (scheme, known) = (&self.scheme, self.known_options.join(", "));
+        if self.from_program.iter().any(|given| given == key) {
+            return Err(Error::misconfigured(format!(
+                "Connect::{key} is given, but the engine of {scheme} URLs has no such option: known options are {known}"
+            )));
+        }
         Err(Error::misconfigured(format!(
             "the URL option {key:?} is unknown to {scheme}: known options are {known}"
         )))

@@ -13,7 +13,7 @@ use crate::{
     error::classify_connecting,
     identity::{Identity, ServerKind, run_id_and_uptime},
     push_listener::{PushHandler, PushSender},
-    server::Server,
+    server::{CurrentLogin, Server},
     stream,
 };
 
@@ -51,12 +51,8 @@ pub(crate) async fn open<L: PushHandler>(
         // Every request has its own deadline in core.
         .set_response_timeout(None)
         .set_pipeline_buffer_size(MAX_QUEUED_COMMANDS);
-    let password = match &server.login.password {
-        Some(password) => Some(password.read().await?),
-        None => None,
-    };
-    let password = password.as_ref().map(|password| password.as_str());
-    let resp3 = connection_info(server, password, ProtocolVersion::RESP3);
+    let login = server.login.read().await?;
+    let resp3 = connection_info(server, &login, ProtocolVersion::RESP3);
     let options_with_pushes = options.clone().set_push_sender(PushSender(Arc::clone(listener)));
     let resp3_error = match MultiplexedConnection::new_with_config(
         &resp3,
@@ -71,7 +67,7 @@ pub(crate) async fn open<L: PushHandler>(
     if !lacks_resp3(&resp3_error) {
         return Err(failed(resp3_error));
     }
-    let resp2 = connection_info(server, password, ProtocolVersion::RESP2);
+    let resp2 = connection_info(server, &login, ProtocolVersion::RESP2);
     let connection =
         MultiplexedConnection::new_with_config(&resp2, stream::open(server).await?, options).await;
     let (mux, driver) = connection.map_err(failed)?;
@@ -96,18 +92,18 @@ pub(crate) async fn open<L: PushHandler>(
 /// The settings of a connection to the server: protocol, database and login.
 fn connection_info(
     server: &Server,
-    password: Option<&str>,
+    (user, password): &CurrentLogin,
     protocol: ProtocolVersion,
 ) -> RedisConnectionInfo {
     let mut info = RedisConnectionInfo::default()
         .set_protocol(protocol)
         .set_db(i64::from(server.db))
         .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
-    if let Some(user) = &server.login.user {
+    if let Some(user) = user {
         info = info.set_username(user);
     }
     if let Some(password) = password {
-        info = info.set_password(password);
+        info = info.set_password(password.as_str());
     }
     info
 }
@@ -171,12 +167,7 @@ pub(crate) fn micros((seconds, micros): (u64, u64)) -> u64 {
 pub(crate) async fn open_without_pushes(
     server: &Server,
 ) -> Result<(MultiplexedConnection, Pin<Box<dyn Future<Output = ()> + Send>>), EngineError> {
-    let password = match &server.login.password {
-        Some(password) => Some(password.read().await?),
-        None => None,
-    };
-    let info =
-        connection_info(server, password.as_ref().map(|password| password.as_str()), ProtocolVersion::RESP2);
+    let info = connection_info(server, &server.login.read().await?, ProtocolVersion::RESP2);
     let options = AsyncConnectionConfig::new().set_response_timeout(None);
     let connection =
         MultiplexedConnection::new_with_config(&info, stream::open(server).await?, options).await;

@@ -2,7 +2,8 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use leasehold_core::{Endpoint, Password, dial_limit};
+use leasehold_core::{Endpoint, EngineError, Password, dial_limit};
+use zeroize::Zeroizing;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,11 +27,24 @@ pub(crate) struct Server {
     pub(crate) tls: Option<crate::Tls>,
 }
 
+/// The user and the password of one connection.
+pub(crate) type CurrentLogin = (Option<String>, Option<Zeroizing<String>>);
+
 /// The login at a server.
 #[derive(Clone, Default)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<Password>,
+}
+
+impl Login {
+    /// The user and the password for a new connection. A source of passwords that also names a user replaces the user
+    /// of the URL.
+    pub(crate) async fn read(&self) -> Result<CurrentLogin, EngineError> {
+        let Some(password) = &self.password else { return Ok((self.user.clone(), None)) };
+        let (user, password) = password.read_login().await?;
+        Ok((user.or_else(|| self.user.clone()), Some(password)))
+    }
 }
 
 impl Server {

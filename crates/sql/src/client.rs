@@ -26,10 +26,13 @@ use crate::{
     waiting_claims::{Arrival, WaitingClaims},
 };
 
-/// The maximum number of connections of a client to its server. One connection is enough for most clients. Further
-/// connections serve requests while a request on the first one waits for a row that another client keeps locked for
-/// long.
+/// How many connections of a client may serve requests at the same time, at most. One connection is enough for most
+/// clients. Further connections serve requests while a request on the first one waits for a row that another client
+/// keeps locked for long.
 pub(crate) const CONNECTIONS: usize = 4;
+/// The same, at least: a renewal needs a connection while a claim waits for a row.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) const MIN_CONNECTIONS: usize = 2;
 /// A statement that takes longer than this probably waits for a row lock of another client.
 const LIKELY_LOCK_WAIT: Duration = Duration::from_millis(500);
 /// Two reports of the end of a hold that differ by less than this count as the same report.
@@ -76,7 +79,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(database: Arc<dyn Database>, id: ClientId, env: &Env) -> Arc<Self> {
+    /// A client of the database, of which up to `connections` connections serve requests at the same time.
+    pub(crate) fn new(database: Arc<dyn Database>, id: ClientId, env: &Env, connections: usize) -> Arc<Self> {
         Arc::new_cyclic(|weak_self| Self {
             database,
             id,
@@ -94,7 +98,7 @@ impl Client {
             next_check: Mutex::new(Instant::NEVER),
             new_entry: AtomicBool::new(false),
             listener_lost: AtomicBool::new(false),
-            row_wait_permits: Semaphore::new(CONNECTIONS - 1),
+            row_wait_permits: Semaphore::new(connections - 1),
             weak_self: Weak::clone(weak_self),
         })
     }

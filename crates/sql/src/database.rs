@@ -110,6 +110,14 @@ pub(crate) fn replaced() -> Failed {
     Failed::new(Fault::Unknown, "the server was replaced by another one")
 }
 
+/// The error for a maximum number of connections that is smaller than `needed`.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn too_few_connections(needed: usize) -> leasehold_core::Error {
+    leasehold_core::Error::misconfigured(format!(
+        "max_connections is too small: {needed} connections are needed, so that renewals find one while other requests wait"
+    ))
+}
+
 /// The error for unusable tables. Its text is a single line: control characters, which names that other users chose can
 /// contain, are replaced.
 pub(crate) fn misconfigured(what: &str) -> Failed {

@@ -33,6 +33,7 @@ mod poll_interval;
 mod pool_wait;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod prefixed;
 mod row;
 mod runtime;
 #[cfg(feature = "sqlite")]
@@ -46,3 +47,4 @@ pub use engine::SqlEngine;
 pub use fence::Fence;
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, Verify};
+pub use prefixed::Prefixed;

@@ -9,8 +9,11 @@ use crate::{BoxFuture, EngineError, Fault};
 /// The longest password file that is accepted: a wrong file given by mistake must not fill the memory.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
-/// The user's function that returns the password.
-type PasswordFunction = dyn Fn() -> BoxFuture<'static, Result<Zeroizing<String>, EngineError>> + Send + Sync;
+/// The user's function that returns the password, and perhaps the user.
+type LoginFunction = dyn Fn() -> BoxFuture<'static, Result<Login, EngineError>> + Send + Sync;
+
+/// What a connection logs in with: a password, and a user if the source of the password also names one.
+pub type Login = (Option<String>, Zeroizing<String>);
 
 /// The source of the password for a server. It is read at each connection, so that the password can be changed while
 /// locks are held. Every copy kept or read here is overwritten with zeros after use. The `Debug` output shows nothing
@@ -22,7 +25,30 @@ pub struct Password(Source);
 enum Source {
     Fixed(Arc<Zeroizing<String>>),
     File(Arc<Path>),
-    Callback(Arc<PasswordFunction>),
+    Callback(Arc<LoginFunction>),
+    /// The function that returns the user too.
+    Credentials(Arc<LoginFunction>),
+}
+
+/// A user and the password of this user, for one connection: the result of the function of [`Password::credentials`].
+/// The password is overwritten with zeros after use. The `Debug` output does not show it.
+pub struct Credentials {
+    user: String,
+    password: Zeroizing<String>,
+}
+
+impl Credentials {
+    /// The login of `user` with `password`.
+    #[must_use]
+    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
+        Self { user: user.into(), password: Zeroizing::new(password.into()) }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
 }
 
 impl Password {
@@ -41,14 +67,27 @@ impl Password {
         F: Future<Output = Result<String, E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
-        Self(Source::Callback(Arc::new(move || {
-            let answer = function();
-            Box::pin(async move {
-                answer.await.map(Zeroizing::new).map_err(|error| {
-                    EngineError::new(Fault::Retry, format!("the password was not given: {}", error.into()))
-                })
-            })
-        })))
+        let login = |password| (None, Zeroizing::new(password));
+        Self(Source::Callback(login_function(function, login)))
+    }
+
+    /// The user and the password that a function returns; it is called at each connection, as that of
+    /// [`callback`](Self::callback). The user replaces the user of the URL: for secrets that name a new user each time,
+    /// such as those of Vault. For PostgreSQL, MySQL and Redis.
+    #[must_use]
+    pub fn credentials<F, E>(function: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let login = |Credentials { user, password }| (Some(user), password);
+        Self(Source::Credentials(login_function(function, login)))
+    }
+
+    /// Whether this source also names the user: then [`read_login`](Self::read_login) must be used.
+    #[must_use]
+    pub const fn names_user(&self) -> bool {
+        matches!(self.0, Source::Credentials(_))
     }
 
     /// Reads the current password.
@@ -56,12 +95,41 @@ impl Password {
     /// # Errors
     /// The problem with the file, or the callback's error.
     pub fn read(&self) -> BoxFuture<'static, Result<Zeroizing<String>, EngineError>> {
+        let login = self.read_login();
+        Box::pin(async { login.await.map(|(_, password)| password) })
+    }
+
+    /// Reads the current password, and the user if this source names one.
+    ///
+    /// # Errors
+    /// The problem with the file, or the callback's error.
+    pub fn read_login(&self) -> BoxFuture<'static, Result<Login, EngineError>> {
         match &self.0 {
-            Source::Fixed(password) => Box::pin(ready(Ok(Zeroizing::clone(password)))),
-            Source::File(path) => Box::pin(ready(read_file(path))),
-            Source::Callback(function) => function(),
+            Source::Fixed(password) => Box::pin(ready(Ok((None, Zeroizing::clone(password))))),
+            Source::File(path) => Box::pin(ready(read_file(path).map(|password| (None, password)))),
+            Source::Callback(function) | Source::Credentials(function) => function(),
         }
     }
+}
+
+/// The user's function, with its result as a login, and its error as an outage that may pass.
+fn login_function<T, F, E>(
+    function: impl Fn() -> F + Send + Sync + 'static,
+    login: fn(T) -> Login,
+) -> Arc<LoginFunction>
+where
+    T: 'static,
+    F: Future<Output = Result<T, E>> + Send + 'static,
+    E: Into<Box<dyn StdError + Send + Sync>>,
+{
+    Arc::new(move || {
+        let answer = function();
+        Box::pin(async move {
+            answer.await.map(login).map_err(|error| {
+                EngineError::new(Fault::Retry, format!("the password was not given: {}", error.into()))
+            })
+        })
+    })
 }
 
 fn read_file(path: &Path) -> Result<Zeroizing<String>, EngineError> {
@@ -110,6 +178,7 @@ impl fmt::Debug for Password {
             Source::Fixed(_) => f.write_str("Password(fixed)"),
             Source::File(path) => write!(f, "Password(file {})", path.display()),
             Source::Callback(_) => f.write_str("Password(callback)"),
+            Source::Credentials(_) => f.write_str("Password(credentials)"),
         }
     }
 }
@@ -144,7 +213,16 @@ mod tests {
         assert!(error.fault == Fault::Retry && error.message.contains("no token today"), "{error:?}");
         let fixed = Password::from("hunter2");
         assert_eq!(read(&fixed).unwrap(), "hunter2");
-        for password in [fixed, from_file, from_callback] {
+        let with_user =
+            Password::credentials(|| ready(Ok::<_, std::io::Error>(Credentials::new("me", "hunter4"))));
+        let (user, password) = pollster::block_on(with_user.read_login()).unwrap();
+        assert_eq!((user.as_deref(), password.as_str()), (Some("me"), "hunter4"));
+        assert_eq!(read(&with_user).unwrap(), "hunter4");
+        assert!(with_user.names_user() && !fixed.names_user() && !from_callback.names_user());
+        assert_eq!(pollster::block_on(fixed.read_login()).unwrap().0, None);
+        let shown = format!("{:?}", Credentials::new("me", "hunter4"));
+        assert!(shown.contains("me") && !shown.contains("hunter"), "{shown}");
+        for password in [fixed, from_file, from_callback, with_user] {
             assert!(!format!("{password:?}").contains("hunter"), "{password:?}");
         }
     }

@@ -38,9 +38,8 @@ impl ShardWire {
     /// Connects and logs in.
     pub(crate) async fn open(server: &Server) -> Result<Self, EngineError> {
         let mut wire = Self { stream: stream::open(server).await?, received: Vec::new() };
-        if let Some(password) = &server.login.password {
-            let password = password.read().await?;
-            let user = server.login.user.as_deref();
+        if let (user, Some(password)) = server.login.read().await? {
+            let user = user.as_deref();
             let words: Vec<&str> = ["AUTH"].into_iter().chain(user).chain([password.as_str()]).collect();
             let broken_error = |error| unreachable(&server.address, &error);
             wire.send(&words).await.map_err(broken_error)?;

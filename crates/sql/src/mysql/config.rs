@@ -6,7 +6,11 @@ use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, dial_limit};
 use mysql_async::OptsBuilder;
 use percent_encoding::percent_decode_str;
 
-use crate::{Encryption, database::Failed};
+use crate::{
+    Encryption,
+    client::{CONNECTIONS, MIN_CONNECTIONS},
+    database::{Failed, too_few_connections},
+};
 
 const DEFAULT_PORT: u16 = 3306;
 /// After how much silence TCP checks whether the other side still exists.
@@ -24,6 +28,8 @@ pub struct Config {
     pub(super) password: Option<Password>,
     database: String,
     pub(super) encryption: Encryption,
+    /// How many connections there are at most.
+    pub(crate) connections: usize,
     connect_timeout: Duration,
     /// Whether the last connection was made without TLS, because the two sides could not use TLS.
     #[cfg(feature = "tls")]
@@ -31,6 +37,10 @@ pub struct Config {
 }
 
 impl Config {
+    /// The smallest value of [`max_connections`](Self::max_connections): one connection for a claim that waits for a
+    /// row, and one for renewals meanwhile.
+    pub const MIN_CONNECTIONS: usize = MIN_CONNECTIONS;
+
     /// Parses the part of a `mysql` URL between the scheme and the query: `//[user[:password]@]host[:port]/database`.
     /// The caller must not percent-decode this part.
     ///
@@ -38,22 +48,28 @@ impl Config {
     /// [`is_misconfigured`](Error::is_misconfigured) if the text has another form; the message shows the expected form.
     /// No error shows a password.
     pub fn from_url(rest: &str) -> Result<Self, Error> {
-        Self::with_socket(rest, None)
+        Self::with_socket(rest, None, None)
     }
 
-    /// Like [`from_url`](Self::from_url), but for a server on the unix socket `socket`: then the host in the URL is
-    /// ignored. Without a socket, the same as `from_url`.
+    /// Like [`from_url`](Self::from_url), but for a server on the unix socket `socket`, if it is given: then the host
+    /// in the URL is ignored. If `schema` is given, it is the database that has the tables, in place of the database in
+    /// the URL, which can then be absent.
     ///
     /// # Errors
-    /// As for [`from_url`](Self::from_url).
-    pub fn with_socket(rest: &str, socket: Option<&str>) -> Result<Self, Error> {
+    /// As for [`from_url`](Self::from_url), and for an empty schema.
+    pub fn with_socket(rest: &str, socket: Option<&str>, schema: Option<&str>) -> Result<Self, Error> {
         let remainder =
             rest.strip_prefix("//").filter(|rest| !rest.contains(['?', '#'])).ok_or_else(malformed)?;
         let (login, location) =
             remainder.rsplit_once('@').map_or((None, remainder), |(login, location)| (Some(login), location));
-        let (endpoint, database) = location.split_once('/').ok_or_else(malformed)?;
+        let (endpoint, path) = location.split_once('/').unwrap_or((location, ""));
         let (host, port) = Endpoint::split(endpoint, DEFAULT_PORT).ok_or_else(malformed)?;
-        if host.is_empty() && socket.is_none() || database.is_empty() || database.contains('/') {
+        let database = match schema {
+            Some("") => return Err(Error::misconfigured("the database of the tables is empty")),
+            Some(schema) => schema.to_owned(),
+            None => decoded(path)?,
+        };
+        if host.is_empty() && socket.is_none() || database.is_empty() || path.contains('/') {
             return Err(malformed());
         }
         let (user, password) = login.map_or((None, None), |login| {
@@ -69,12 +85,26 @@ impl Config {
             socket: socket.map(str::to_owned),
             user: user.map(decoded).transpose()?,
             password: password.map(decoded).transpose()?.map(Password::from),
-            database: decoded(database)?,
+            database,
             encryption: Encryption::Off,
+            connections: CONNECTIONS,
             connect_timeout: CONNECT_TIMEOUT,
             #[cfg(feature = "tls")]
             last_was_unencrypted: std::sync::Arc::default(),
         })
+    }
+
+    /// How many connections the engine has to the server at most. By default it has up to 4, and this setting cannot
+    /// allow more. Most of the time it has one.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) for less than [`MIN_CONNECTIONS`](Self::MIN_CONNECTIONS).
+    pub fn max_connections(mut self, connections: usize) -> Result<Self, Error> {
+        if connections < Self::MIN_CONNECTIONS {
+            return Err(too_few_connections(Self::MIN_CONNECTIONS));
+        }
+        self.connections = CONNECTIONS.min(connections);
+        Ok(self)
     }
 
     /// The time limit for connecting; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. One attempt
@@ -107,15 +137,18 @@ impl Config {
 
     /// The options of the driver, beside those of TLS.
     pub(super) async fn opts(&self) -> Result<OptsBuilder, Failed> {
-        let password = match &self.password {
-            Some(password) => Some(password.read().await?.as_str().to_owned()),
-            None => None,
+        let (user, password) = match &self.password {
+            Some(password) => {
+                let (user, password) = password.read_login().await?;
+                (user, Some(password.as_str().to_owned()))
+            }
+            None => (None, None),
         };
         let opts = OptsBuilder::default()
             .ip_or_hostname(self.endpoint.host.clone())
             .tcp_port(self.endpoint.port)
             .socket(self.socket.clone())
-            .user(self.user.clone())
+            .user(user.or_else(|| self.user.clone()))
             .pass(password)
             .db_name(Some(self.database.clone()))
             .tcp_keepalive(Some(KEEPALIVE))
@@ -170,6 +203,9 @@ mod tests {
         let password = all.password.as_ref().unwrap().read().now_or_never().unwrap().unwrap();
         assert_eq!((all.user.as_deref(), password.as_str()), (Some("u@x"), "p/w:d"));
         assert_eq!(all.database, "data base");
+        for rest in ["//h", "//h/", "//h/d"] {
+            assert_eq!(Config::with_socket(rest, None, Some("locks/x")).unwrap().database, "locks/x");
+        }
         let least = Config::from_url("//h/d").unwrap();
         assert_eq!(least.endpoint, Endpoint { host: "h".to_owned(), port: DEFAULT_PORT });
         assert!(least.user.is_none() && least.password.is_none());

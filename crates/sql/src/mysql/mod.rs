@@ -34,9 +34,10 @@ use crate::{SqlEngine, client::Client, row::ClientId};
 #[must_use]
 pub fn engine(config: Config, env: &Env) -> SqlEngine {
     let id = ClientId(env.lineage().get() as u64);
+    let connections = config.connections;
     let mysql = Mysql::new(config, id, Arc::clone(&env.clock));
     let contact = mysql.pool.contact.clone();
-    SqlEngine::of(Client::new(Arc::new(mysql), id, env), "mysql", Some(contact))
+    SqlEngine::of(Client::new(Arc::new(mysql), id, env, connections), "mysql", Some(contact))
 }
 
 /// The statements that create the tables, for users who create them in another way.

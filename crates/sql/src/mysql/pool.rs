@@ -13,7 +13,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{config::Config, conn::Conn};
 use crate::{
-    client::{CONNECTIONS, lock_mutex},
+    client::lock_mutex,
     connection_slots::ConnectionSlots,
     database::{Failed, MissingTables, replaced},
     pool_wait::wait_for_returned,
@@ -55,17 +55,8 @@ pub(super) struct Borrowed<'a> {
 impl Pool {
     pub(super) fn new(config: Config, clock: Arc<dyn Clock>) -> Self {
         let (contact, idle, lineage, slots, returned, connections_broke) = Default::default();
-        Self {
-            config,
-            contact,
-            clock,
-            permits: Semaphore::new(CONNECTIONS),
-            idle,
-            lineage,
-            slots,
-            returned,
-            connections_broke,
-        }
+        let permits = Semaphore::new(config.connections);
+        Self { config, contact, clock, permits, idle, lineage, slots, returned, connections_broke }
     }
 
     /// Borrows a connection; creates missing tables.
@@ -120,7 +111,7 @@ impl Pool {
     /// more connections: a missing connection must not let a hold expire or a release fail. `None` if no other request
     /// uses a connection, or if none is returned in time.
     async fn wait_for_idle(&self) -> Option<Conn> {
-        if CONNECTIONS - 1 == self.permits.available_permits() {
+        if self.config.connections - 1 == self.permits.available_permits() {
             return None;
         }
         wait_for_returned(&self.returned, || lock_mutex(&self.idle).pop()).await

@@ -5,7 +5,15 @@ use std::{fmt, time::Duration};
 use leasehold_core::{CONNECT_TIMEOUT, Error, Password, dial_limit};
 
 use super::server::Server;
-use crate::{Encryption, database::Failed};
+use crate::{
+    Encryption,
+    client::{CONNECTIONS, MIN_CONNECTIONS},
+    database::{Failed, too_few_connections},
+};
+
+/// The longest name of a schema that the server does not cut, in bytes
+/// (<https://www.postgresql.org/docs/current/sql-syntax-lexical.html>).
+const MAX_IDENTIFIER_BYTES: usize = 63;
 
 /// The address of the server, and the login. Its `Debug` shows no password.
 #[derive(Clone)]
@@ -17,10 +25,16 @@ pub struct Config {
     pub(crate) schema: Option<String>,
     /// A role whose tables are trusted, even if it owns neither their schema nor the database.
     pub(crate) table_owner: Option<String>,
+    /// How many connections may serve requests at the same time; the listening connection is another one.
+    pub(crate) connections: usize,
     connect_timeout: Duration,
 }
 
 impl Config {
+    /// The smallest value of [`max_connections`](Self::max_connections): one connection that listens, one for a claim
+    /// that waits for a row, and one for renewals meanwhile.
+    pub const MIN_CONNECTIONS: usize = MIN_CONNECTIONS + 1;
+
     /// Parses the part of a `postgres` URL between the scheme and the query:
     /// `//[user[:password]@]host[:port][,host[:port]...][/database]`. The caller must not percent-decode this part.
     ///
@@ -38,8 +52,14 @@ impl Config {
     /// As for [`from_url`](Self::from_url), and for an unknown value.
     pub fn with_parameters(rest: &str, parameters: &[(&str, String)]) -> Result<Self, Error> {
         let server = Server::read(rest, parameters)?;
-        let connect_timeout = CONNECT_TIMEOUT;
-        Ok(Self { server, listen: None, schema: None, table_owner: None, connect_timeout })
+        Ok(Self {
+            server,
+            listen: None,
+            schema: None,
+            table_owner: None,
+            connections: CONNECTIONS,
+            connect_timeout: CONNECT_TIMEOUT,
+        })
     }
 
     /// Sets the server on which the client listens for notifications. If the URL names a transaction pooler, `listen`
@@ -48,6 +68,19 @@ impl Config {
     pub fn listen(mut self, listen: Self) -> Self {
         self.listen = Some(listen.server);
         self
+    }
+
+    /// How many connections the engine has to the server, and to the pooler in front of it, at most and altogether. By
+    /// default it has up to 5, and this setting cannot allow more. Most of the time it has one or two.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) for less than [`MIN_CONNECTIONS`](Self::MIN_CONNECTIONS).
+    pub fn max_connections(mut self, connections: usize) -> Result<Self, Error> {
+        if connections < Self::MIN_CONNECTIONS {
+            return Err(too_few_connections(Self::MIN_CONNECTIONS));
+        }
+        self.connections = CONNECTIONS.min(connections - 1);
+        Ok(self)
     }
 
     /// The time limit for connecting, for all hosts together; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by
@@ -63,11 +96,20 @@ impl Config {
         dial_limit(self.connect_timeout, 1)
     }
 
-    /// The schema that has the tables, or will have them. By default the `search_path` of the user decides.
-    #[must_use]
-    pub fn schema(mut self, schema: &str) -> Self {
+    /// The schema that has the tables, or will have them. By default the `search_path` of the user decides. A schema
+    /// that does not exist is created together with the tables, if the user has the right to create it.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) if no schema can have this name: it is empty, has more than 63
+    /// bytes, which the server would cut, or control characters.
+    pub fn schema(mut self, schema: &str) -> Result<Self, Error> {
+        if schema.is_empty() || schema.len() > MAX_IDENTIFIER_BYTES || schema.chars().any(char::is_control) {
+            return Err(Error::misconfigured(format!(
+                "the schema of the tables is empty, has more than {MAX_IDENTIFIER_BYTES} bytes or control characters"
+            )));
+        }
         self.schema = Some(schema.to_owned());
-        self
+        Ok(self)
     }
 
     /// Trusts tables of this role. By default a table is refused if its owner owns neither its schema nor the database,

@@ -14,8 +14,8 @@ use super::{
     pool::{Borrowed, Pool},
     rows::{LOCK_COLUMNS, claim_row, client_number, column, connection_slots, id, lock_row},
     statements::{
-        CLAIM_MANY, CLAIM_ONE, FORGET, LOOK, NAMES_LIKE, REFRESH, RELEASE_MANY, RELEASE_ONE, RENEW_CLAIMS,
-        RENEW_LOCKS, SLOTS, SWEEP, Sql,
+        CLAIM_MANY, CLAIM_ONE, FORGET, LOOK, NAMES_LIKE, REFRESH, REFRESH_AND_SLOTS, RELEASE_MANY,
+        RELEASE_ONE, RENEW_CLAIMS, RENEW_LOCKS, SWEEP, Sql,
     },
     tables::replica_error,
 };
@@ -31,6 +31,8 @@ use crate::{
 
 /// How many times inspection waits for tables that others keep locked, each time for the lock timeout of a statement.
 const MAX_LOOKS: usize = 5;
+/// The number of columns that `refresh.sql` reads; those of `slots.sql` follow.
+const REFRESH_COLUMNS: usize = 5;
 /// The first column of the row of the name in `look.sql`, behind the name and the time.
 const FIRST_LOCK_COLUMN: usize = 2;
 /// The first column of the row of the claim in `look.sql`.
@@ -84,29 +86,19 @@ impl Postgres {
         query_borrowed(self.pool.borrow().await?, sql, parameters).await
     }
 
-    /// Extends the queue entries of the waiting claims and reads their states. Also reads how many connection slots are
-    /// free, in the same round trip unless a pooler is in between. Returns no states if another transaction keeps a row
-    /// locked.
+    /// Extends the queue entries of the waiting claims and reads their states. The same statement reads how many
+    /// connection slots are free, unless the user had no right to read this when the connection was opened. Returns no
+    /// states if another transaction keeps a row locked.
     async fn extend_and_read(&self, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failed> {
         let borrowed = self.pool.borrow().await?;
-        let (rows, slot_rows) = if borrowed.conn.keeps_session() {
-            let refresh = borrowed.conn.query_standalone(&REFRESH, parameters);
-            tokio::join!(biased; refresh, borrowed.conn.query_standalone(&SLOTS, &[]))
-        } else {
-            (
-                borrowed.conn.query_standalone(&REFRESH, parameters).await,
-                borrowed.conn.query_standalone(&SLOTS, &[]).await,
-            )
-        };
-        if let Some(slots) = slot_rows.ok().and_then(|rows| connection_slots(rows.first()?).ok()) {
+        let reads_slots = borrowed.conn.connection_slots().is_some();
+        let statement = if reads_slots { &REFRESH_AND_SLOTS } else { &REFRESH };
+        let rows = query_borrowed(borrowed, statement, parameters).await?.unwrap_or_default();
+        let slots = |row: &Row| connection_slots(row, REFRESH_COLUMNS).ok();
+        if let Some(slots) = rows.first().filter(|_| reads_slots).and_then(slots) {
             self.pool.note_connection_slots(Some(slots));
         }
-        match rows {
-            Ok(rows) => borrowed.give_back().map(|()| rows),
-            // Another transaction kept a row locked: nothing was done.
-            Err(error) if is_locked_out(&error) => borrowed.give_back().map(|()| Vec::new()),
-            Err(error) => Err(classify(&error, Stage::Commit)),
-        }
+        Ok(rows)
     }
 
     /// The rows of a look, and whether a replica returned them. Returns no rows if the tables do not exist, and an

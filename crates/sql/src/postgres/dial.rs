@@ -74,7 +74,11 @@ async fn connect_to_host(
 ) -> Result<(Client, DriverConnection), Failed> {
     let mut driver_config = server.driver_config.clone();
     if let Some(password) = &server.password {
-        driver_config.password(password.read().await?.as_str());
+        let (user, password) = password.read_login().await?;
+        if let Some(user) = user {
+            driver_config.user(user);
+        }
+        driver_config.password(password.as_str());
     } else if let Some(password) = passfile::password(server, host, port)? {
         driver_config.password(password);
     }

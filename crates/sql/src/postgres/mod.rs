@@ -35,8 +35,9 @@ use crate::{SqlEngine, client::Client, row::ClientId};
 #[must_use]
 pub fn engine(config: Config, env: &Env) -> SqlEngine {
     let id = ClientId(env.lineage().get() as u64);
+    let connections = config.connections;
     let postgres = Arc::new(Postgres::new(config, id));
-    let client = Client::new(Arc::clone(&postgres) as _, id, env);
+    let client = Client::new(Arc::clone(&postgres) as _, id, env, connections);
     postgres.listener.set_client(Arc::downgrade(&client));
     SqlEngine::of(client, "postgres", Some(postgres.contact()))
 }

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{config::Config, conn::Conn, notification_handler::NotificationHandler};
 use crate::{
-    client::{CONNECTIONS, lock_mutex},
+    client::lock_mutex,
     connection_slots::ConnectionSlots,
     database::{Failed, MissingTables, replaced},
     pool_wait::wait_for_returned,
@@ -52,16 +52,8 @@ pub(crate) struct Borrowed<'a> {
 impl Pool {
     pub(crate) fn new(config: Config, handler: Weak<dyn NotificationHandler>) -> Arc<Self> {
         let (contact, idle, lineage, slots, returned) = Default::default();
-        Arc::new(Self {
-            config,
-            contact,
-            permits: Semaphore::new(CONNECTIONS),
-            idle,
-            lineage,
-            slots,
-            returned,
-            handler,
-        })
+        let permits = Semaphore::new(config.connections);
+        Arc::new(Self { config, contact, permits, idle, lineage, slots, returned, handler })
     }
 
     /// Borrows a connection, for a request that does not wait for other clients for long; creates missing tables.
@@ -136,7 +128,7 @@ impl Pool {
             return Some(conn);
         }
         // If no other request uses a connection, there is no connection to wait for.
-        if CONNECTIONS - 1 == self.permits.available_permits() {
+        if self.config.connections - 1 == self.permits.available_permits() {
             return None;
         }
         wait_for_returned(&self.returned, take_idle).await

@@ -90,10 +90,11 @@ pub(crate) fn id(row: &Row, index: usize) -> Result<Option<ClaimId>, Failed> {
     Ok(Some(ClaimId(id)))
 }
 
-/// The connections in use and the limit, for each of the three limits that `slots.sql` reads.
-pub(crate) fn connection_slots(row: &Row) -> Result<ConnectionSlots, Failed> {
+/// The connections in use and the limit, for each of the three limits that `slots.sql` reads, from the columns that
+/// begin at `start`.
+pub(crate) fn connection_slots(row: &Row, start: usize) -> Result<ConnectionSlots, Failed> {
     let use_and_limit = |index| Ok::<_, Failed>((column(row, index)?, column(row, index + 1)?));
-    Ok(ConnectionSlots::new([use_and_limit(0)?, use_and_limit(2)?, use_and_limit(4)?]))
+    Ok(ConnectionSlots::new([use_and_limit(start)?, use_and_limit(start + 2)?, use_and_limit(start + 4)?]))
 }
 
 /// The client id from its number in a row.

@@ -12,7 +12,7 @@ pub(crate) struct Sql {
 }
 
 /// The number of statements.
-pub(crate) const STATEMENT_COUNT: usize = 16;
+pub(crate) const STATEMENT_COUNT: usize = 17;
 
 const NAMES: Type = Type::TEXT_ARRAY;
 const IDS: Type = Type::BYTEA_ARRAY;
@@ -35,10 +35,16 @@ pub(crate) fn texts(rewrite: impl Fn(&str) -> String) -> [String; STATEMENT_COUN
 }
 
 macro_rules! statements {
-    ($($name:ident = $index:literal $file:literal [$($type:expr),*];)*) => {
+    ($($name:ident = $index:literal $file:literal $(LEFT JOIN $joined:literal)? [$($type:expr),*];)*) => {
         static ALL: [&Sql; STATEMENT_COUNT] = [$(&$name),*];
-        $(pub(crate) static $name: Sql =
-            Sql { index: $index, text: include_str!(concat!("sql/", $file, ".sql")), types: &[$($type),*] };)*
+        $(pub(crate) static $name: Sql = Sql {
+            index: $index,
+            text: concat!(
+                include_str!(concat!("sql/", $file, ".sql"))
+                $(, "LEFT JOIN (", include_str!(concat!("sql/", $joined, ".sql")), ") AS joined ON true")?
+            ),
+            types: &[$($type),*],
+        };)*
     };
 }
 
@@ -63,4 +69,6 @@ statements! {
     SWEEP = 13 "sweep" [TEXT, LONG];
     FORGET = 14 "forget" [NAMES];
     SLOTS = 15 "slots" [];
+    // One statement, so that a waiting client sends no second one.
+    REFRESH_AND_SLOTS = 16 "refresh" LEFT JOIN "slots" [NAMES, IDS, LONGS, LONGS];
 }

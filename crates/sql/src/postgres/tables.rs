@@ -130,7 +130,8 @@ impl Tables {
             if missing_tables == MissingTables::Leave {
                 return Ok(None);
             }
-            create(conn, &quoted_schema).await?;
+            let lacks_schema: bool = schema_row.try_get(3).map_err(|_| foreign_table())?;
+            create(conn, &quoted_schema, lacks_schema).await?;
         }
         let before_commit = |error| classify(&error, Stage::BeforeCommit);
         let definitions = conn
@@ -143,7 +144,7 @@ impl Tables {
         let (meta, slot_rows) =
             tokio::join!(biased; conn.query_unprepared(&meta, &[]), conn.query_unprepared(SLOTS.text, &[]));
         // A user without the right to read the slots gets `None`.
-        let slots = slot_rows.ok().and_then(|rows| connection_slots(rows.first()?).ok());
+        let slots = slot_rows.ok().and_then(|rows| connection_slots(rows.first()?, 0).ok());
         let meta = match meta {
             Err(error) if is_missing_column(&error) => None,
             meta => meta.map_err(before_commit)?.into_iter().next(),
@@ -187,12 +188,15 @@ fn text(row: &Row, index: usize) -> Result<Option<&str>, Failed> {
 const CREATION_LOCK: u32 = 7_810_210;
 
 /// Creates the tables. Several clients can do so at the same time: each waits up to 2.5 s for the others, which is
-/// longer than the lock timeout of the session.
-async fn create(conn: &Conn, quoted_schema: &str) -> Result<(), Failed> {
-    let schema = qualify(quoted_schema, SCHEMA);
+/// longer than the lock timeout of the session. Creates the schema of the URL too if it does not exist: only then,
+/// because the server asks for the right to create schemas even if there is nothing to create.
+async fn create(conn: &Conn, quoted_schema: &str, lacks_schema: bool) -> Result<(), Failed> {
+    let create_schema =
+        if lacks_schema { format!("CREATE SCHEMA IF NOT EXISTS {quoted_schema};") } else { String::new() };
+    let tables = qualify(quoted_schema, SCHEMA);
     let (begin, end) = if conn.keeps_session() { ("BEGIN;", "COMMIT;") } else { ("", "") };
     let text = format!(
-        "{begin} SET LOCAL lock_timeout = '2500ms'; SELECT pg_advisory_xact_lock({CREATION_LOCK}); {schema} {end}"
+        "{begin} SET LOCAL lock_timeout = '2500ms'; SELECT pg_advisory_xact_lock({CREATION_LOCK}); {create_schema} {tables} {end}"
     );
     conn.run(&text).await.map_err(|error| {
         let failed = classify(&error, Stage::BeforeCommit);

@@ -25,7 +25,11 @@ use std::{path::Path, sync::Arc};
 use leasehold_core::{Env, Error};
 
 use self::database::Sqlite;
-use crate::{SqlEngine, client::Client, row::ClientId};
+use crate::{
+    SqlEngine,
+    client::{CONNECTIONS, Client},
+    row::ClientId,
+};
 
 /// Locks in the tables of an SQLite database, which is created if it does not exist. This function does not open it;
 /// the first request does.
@@ -46,7 +50,7 @@ pub fn engine(path: &Path, env: &Env) -> Result<SqlEngine, Error> {
     }
     let id = ClientId(env.lineage().get() as u64);
     let sqlite = Sqlite::new(path.to_owned(), id, Arc::clone(&env.clock));
-    Ok(SqlEngine::of(Client::new(Arc::new(sqlite), id, env), "sqlite", None))
+    Ok(SqlEngine::of(Client::new(Arc::new(sqlite), id, env, CONNECTIONS), "sqlite", None))
 }
 
 /// The statements that create the tables, for users who create them in another way.

@@ -19,6 +19,7 @@ mod harness;
 mod hostile;
 mod lineage;
 mod looks;
+mod max_connections;
 mod names;
 mod oracle;
 mod outages;

@@ -158,10 +158,10 @@ fn a_tls_server_is_used_as_the_mode_says() {
 fn a_server_is_reached_by_its_socket() {
     let server = MariadbServer::start(&[]);
     let socket = server.certificate("socket").display().to_string();
-    let config = Config::with_socket("//root@/locks", Some(&socket)).unwrap().encryption(preferred());
+    let config = Config::with_socket("//root@/locks", Some(&socket), None).unwrap().encryption(preferred());
     let locks = Locks::builder(Arc::new(engine(config, &Env::system()))).build();
     locks.mutex("a").blocking().acquire_within(PATIENCE).unwrap().release_blocking().unwrap();
-    let config = Config::with_socket("//u:hunter2@nowhere/locks", Some("/nowhere")).unwrap();
+    let config = Config::with_socket("//u:hunter2@nowhere/locks", Some("/nowhere"), None).unwrap();
     let locks = Locks::builder(Arc::new(engine(config, &Env::system()))).build();
     let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.to_string().contains("cannot connect to /nowhere: "), "{error}");

@@ -192,11 +192,7 @@ fn tables_are_found_by_search_path_or_url() {
     rig.server.query("ALTER ROLE someone SET search_path = mine");
     let port = rig.server.port();
     acquire(&locks_of("someone", port), "a").release_blocking().unwrap();
-    let of = |schema: &str| {
-        let config =
-            Config::from_url(&format!("//postgres@127.0.0.1:{port}/postgres")).unwrap().schema(schema);
-        Locks::builder(Arc::new(engine(config, &Env::system()))).build()
-    };
+    let of = |schema: &str| in_schema("postgres", port, schema);
     // Two schemas are two sets of locks, and one schema is one set of locks, however a client finds the schema.
     let held = acquire(&of("mine"), "a");
     assert!(locks_of("someone", port).mutex("a").blocking().try_acquire().unwrap_err().is_taken());
@@ -206,10 +202,39 @@ fn tables_are_found_by_search_path_or_url() {
         rig.server.query("SELECT schemaname FROM pg_tables WHERE tablename = 'leasehold_lock' ORDER BY 1"),
         ["leasehold_lock", "mine", "o\"dd"]
     );
-    let error = of("nowhere").mutex("a").blocking().try_acquire().unwrap_err();
-    assert!(error.is_misconfigured() && error.to_string().contains("nowhere"), "{error}");
     held.release_blocking().unwrap();
     odd.release_blocking().unwrap();
+}
+
+/// Locks whose tables are in this schema.
+fn in_schema(user: &str, port: u16, schema: &str) -> Locks {
+    let config =
+        Config::from_url(&format!("//{user}@127.0.0.1:{port}/postgres")).unwrap().schema(schema).unwrap();
+    Locks::builder(Arc::new(engine(config, &Env::system()))).build()
+}
+
+/// A schema is created only by a user with the right to create it, and only if it does not exist.
+#[test]
+fn a_missing_schema_is_created_if_the_user_may() {
+    let rig = Rig::new();
+    rig.server
+        .query("CREATE ROLE poor LOGIN; CREATE ROLE rich LOGIN; CREATE SCHEMA given AUTHORIZATION poor");
+    rig.server.query("GRANT CREATE ON DATABASE postgres TO rich");
+    let port = rig.server.port();
+    let of = |user, schema| in_schema(user, port, schema);
+    let error = of("poor", "no\"where").mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("leasehold schema"), "{error}");
+    assert!(rig.run(of("rich", "no\"where").show("a")).unwrap().holders.is_empty());
+    let schemas = || rig.server.query("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'no%'");
+    assert!(schemas().is_empty(), "a refused user or `show` created it");
+    let held = acquire(&of("rich", "no\"where"), "a");
+    assert_eq!(schemas(), ["no\"where"]);
+    acquire(&of("poor", "given"), "a").release_blocking().unwrap();
+    held.release_blocking().unwrap();
+    for schema in ["", "a\nb", &"x".repeat(64)] {
+        let config = Config::from_url("//h/d").unwrap();
+        assert!(config.schema(schema).unwrap_err().is_misconfigured(), "{schema}");
+    }
 }
 
 #[test]

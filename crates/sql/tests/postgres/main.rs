@@ -18,6 +18,7 @@ mod hostile;
 mod hosts;
 mod looks;
 mod many;
+mod max_connections;
 mod names;
 mod oracle;
 mod outages;
@@ -29,6 +30,7 @@ mod rig;
 mod rights;
 mod room;
 mod slots;
+mod statements;
 #[path = "../until/mod.rs"]
 mod until;
 mod warm;

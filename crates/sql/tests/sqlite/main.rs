@@ -16,6 +16,7 @@ mod oracle;
 #[path = "../page/mod.rs"]
 mod page;
 mod path;
+mod prefixed;
 mod processes;
 mod quiet;
 mod replaced;

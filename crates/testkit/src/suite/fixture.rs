@@ -171,6 +171,11 @@ impl<'a> Fixture<'a> {
         self.harness.max_waiters()
     }
 
+    /// The longest name that a client accepts, in bytes.
+    pub(super) fn longest_name(&self) -> usize {
+        self.harness.longest_name()
+    }
+
     /// How long to wait for a notification that may never come.
     pub(super) fn patience(&self) -> Duration {
         self.harness.patience()

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{BoxFuture, Engine, Name};
+use leasehold_core::{BoxFuture, Engine, MAX_NAME_BYTES, Name};
 
 use crate::rig::{AT_ONCE, PATIENCE};
 
@@ -34,6 +34,11 @@ pub trait Harness: Sync {
     /// How many claims wait on one name in the largest case. The default is the load on one name in a flash sale.
     fn max_waiters(&self) -> usize {
         1_000
+    }
+
+    /// The longest name that a client accepts, in bytes. A prefix that is stored before each name makes it shorter.
+    fn longest_name(&self) -> usize {
+        MAX_NAME_BYTES
     }
 
     /// Whether the client of the next waiter grants a released name, a little after the release. By default the release

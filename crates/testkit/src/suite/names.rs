@@ -1,6 +1,6 @@
 //! Names are data: two different names never share a lock.
 
-use leasehold_core::{MAX_NAME_BYTES, Mode, Name};
+use leasehold_core::{Mode, Name};
 
 use super::{
     case::{Case, Outcome, case, ensure},
@@ -112,7 +112,7 @@ async fn the_longest_names_do_not_collide(fixture: &Fixture<'_>) -> Outcome {
     // Names that differ only in their last character, with characters that an encoding may make longer.
     for (fill, ends) in [("x", ["a", "b"]), ("/", ["a", "b"]), ("ä", ["é", "è"]), ("%", ["1", "2"])] {
         for end in ends {
-            let room = MAX_NAME_BYTES - base.len() - end.len();
+            let room = fixture.longest_name() - base.len() - end.len();
             let text = format!("{base}{}{end}", fill.repeat(room / fill.len()));
             names.push(Name::new(&text).map_err(|error| format!("{text:?}: {error}"))?);
             let shorter = format!("{base}{}{end}", fill.repeat(room / fill.len() / 2));

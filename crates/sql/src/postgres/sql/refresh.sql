@@ -3,7 +3,8 @@
 -- In:     names, sorted; ids; how many microseconds an entry lasts; and how long a grant without a confirmation
 --         lasts.
 -- Out:    for each claim that exists: id, state, the time of the database, how many microseconds remain until the
---         earliest end of the holds of its name, if no hold is extended, and how many claims wait ahead of it.
+--         earliest end of the holds of its name, if no hold is extended, and how many claims wait ahead of it. The
+--         same statement can also read `slots.sql`: then the columns of its row follow in each row.
 WITH extended AS (
     UPDATE leasehold_claim AS c SET
         expires = CASE WHEN c.stand IN (4, 5)
@@ -18,8 +19,10 @@ WITH extended AS (
     FROM (SELECT name, expires FROM leasehold_lock WHERE name = ANY ($1) AND holder IS NOT NULL
           UNION ALL SELECT name, expires FROM leasehold_claim WHERE name = ANY ($1) AND stand < 4) AS h
     GROUP BY h.name
+), states AS (
+    SELECT s.id, s.stand, t.now, h.ends - t.now AS remaining,
+        (SELECT count(*) FROM leasehold_claim AS o WHERE o.name = s.name AND o.stand = 4 AND o.place < s.place) AS ahead
+    FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) AS t,
+        extended AS s LEFT JOIN held AS h ON h.name = s.name
 )
-SELECT s.id, s.stand, t.now, h.ends - t.now,
-    (SELECT count(*) FROM leasehold_claim AS o WHERE o.name = s.name AND o.stand = 4 AND o.place < s.place)
-FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) AS t,
-    extended AS s LEFT JOIN held AS h ON h.name = s.name
+SELECT * FROM states
