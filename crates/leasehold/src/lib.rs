@@ -87,14 +87,15 @@ struct Readme;
 #[doc = include_str!("../../../docs/engines/etcd.md")]
 struct Etcd;
 
-/// The example of the page on PostgreSQL, compiled as a test.
-#[cfg(all(doctest, feature = "postgres"))]
+/// The examples of the page on PostgreSQL, compiled as tests.
+#[cfg(all(doctest, feature = "sqlx-postgres", feature = "tokio-postgres"))]
 #[doc = include_str!("../../../docs/engines/postgres.md")]
 struct Postgres;
 
 /// The examples of the introductory pages, compiled as tests.
 #[cfg(doctest)]
 mod pages {
+    #[cfg(feature = "sqlx-postgres")]
     #[doc = include_str!("../../../docs/quick-start.md")]
     struct QuickStart;
 
