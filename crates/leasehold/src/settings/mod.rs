@@ -82,9 +82,9 @@ impl ConnectionSettings {
         }
         let mut options = self.options;
         if has_tls {
-            // The program says how to verify the server. Then a connection that is encrypted only perhaps would be less
-            // than what it asks for.
-            options.retain(|(key, value)| !TLS_FILES.contains(key) && !is_optional_encryption(key, value));
+            // The program says how to verify the server. A mode of the client could verify less, so none is taken over,
+            // except the one that turns encryption off: that contradicts the program.
+            options.retain(|(key, value)| !TLS_FILES.contains(key) && (!is_mode(key) || turns_off(value)));
         }
         let mut rest = Zeroizing::new("//".to_owned());
         let mut password = self.password.filter(|_| connect.password.is_none());
@@ -108,10 +108,14 @@ impl ConnectionSettings {
 /// The options that name files of certificates.
 const TLS_FILES: [&str; 6] = ["sslrootcert", "sslcert", "sslkey", "ssl-ca", "ssl-cert", "ssl-key"];
 
-/// Whether an option means that connections are encrypted only if both sides support that.
-fn is_optional_encryption(key: &str, value: &str) -> bool {
+/// Whether an option is a mode of encryption.
+fn is_mode(key: &str) -> bool {
     ["sslmode", "ssl-mode"].contains(&key)
-        && ["prefer", "preferred", "allow"].iter().any(|optional| value.eq_ignore_ascii_case(optional))
+}
+
+/// Whether a mode of encryption means that connections are not encrypted.
+fn turns_off(mode: &str) -> bool {
+    ["disable", "disabled"].iter().any(|off| mode.eq_ignore_ascii_case(off))
 }
 
 /// The text with percent escapes.
