@@ -148,12 +148,12 @@ fn password_and_tls_of_the_program_replace_those_of_the_client() {
     let connect = Connect::default().password(Password::from("hunter3")).tls(crate::Tls::system());
     let taken_over = url_with(&config, &connect).unwrap();
     assert_eq!(taken_over, "postgres://me@?host=a&channel_binding=prefer");
-    connect.connect_like(&config).unwrap();
     for mode in [PgSslMode::Require, PgSslMode::VerifyCa, PgSslMode::VerifyFull] {
         let options = PgConnectOptions::new_without_pgpass().host("a").ssl_mode(mode);
         let taken_over = url_with(&options, &connect).unwrap();
         assert!(!taken_over.contains("sslmode"), "the program itself says what to verify: {taken_over}");
     }
+    connect.connect_like(&config).unwrap();
     let off = postgres("host=a sslmode=disable");
     let error = Connect::default().tls(crate::Tls::system()).connect_like(&off).unwrap_err();
     assert!(error.to_string().contains("turns TLS off"), "{error}");
