@@ -7,8 +7,8 @@ use std::{
 
 use crate::{
     Failure, cluster_holds, contended, engines, etcd_handover, handover, holds, one_name, postgres_handover,
-    redis_contended, redis_handover, sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover,
-    zookeeper_holds,
+    postgres_session, redis_contended, redis_handover, sqlite_bare, sqlite_free, sqlite_handover,
+    zookeeper_handover, zookeeper_holds,
 };
 
 /// Starts this program as a child with these arguments.
@@ -52,6 +52,10 @@ pub(crate) fn main(arguments: &[&str]) -> Result<(), Failure> {
             postgres_handover::child(keeper, release_point, port)
         }
         ["postgres-notified", port] => postgres_handover::print_arrivals(port),
+        ["postgres-session-handover", keeper, release_point, port] => {
+            postgres_session::child(keeper, release_point, port)
+        }
+        ["postgres-session-hold", port] => postgres_session::hold(port),
         ["sqlite-free", path, tasks] => sqlite_free::child(path, tasks),
         ["sqlite-handover", keeper, path] => sqlite_handover::child(keeper, path),
         ["sqlite-seen", path, first] => sqlite_bare::print_commits(path, first),

@@ -30,6 +30,7 @@ mod pairs;
 mod postgres_free;
 mod postgres_handover;
 mod postgres_notify;
+mod postgres_session;
 mod redis_contended;
 mod redis_free;
 mod redis_handover;
@@ -37,6 +38,7 @@ mod redis_holds;
 mod redis_languages;
 mod redis_site;
 mod redlock_free;
+mod row_lock;
 mod sentinel_failover;
 mod sqlite_bare;
 mod sqlite_free;
@@ -57,7 +59,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, a text that says what it measures, and the function that runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 37] = [
+const BENCHES: [Bench; 39] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
@@ -108,6 +110,8 @@ const BENCHES: [Bench; 37] = [
     ("postgres-free", "acquire and release of free names on PostgreSQL", postgres_free::bench),
     ("postgres-handover", "hand-over between two processes on PostgreSQL", postgres_handover::bench),
     ("postgres-notify", "what notifications cost PostgreSQL", postgres_notify::bench),
+    ("postgres-session", "locks of sessions on PostgreSQL", postgres_session::bench),
+    ("row-lock", "transactions that lock a row on PostgreSQL and MariaDB", row_lock::bench),
     ("sqlite-free", "acquire and release of free names in an SQLite file", sqlite_free::bench),
     ("sqlite-handover", "hand-over between two processes in an SQLite file", sqlite_handover::bench),
     ("mysql-free", "acquire and release of free names on MariaDB", mysql_free::bench),

@@ -16,11 +16,11 @@ use crate::{
     stamped::{Turns, take_turns},
 };
 
-const TURNS: usize = 50;
+pub(crate) const TURNS: usize = 50;
 /// How long a process holds the lock, and how long it pauses after the release: several times the duration of a commit.
-const PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 /// A notification without a row. Its commit writes nothing to the disk.
-const ALONE: &str = "NOTIFY bare";
+pub(crate) const ALONE: &str = "NOTIFY bare";
 const WITH_ROW: &str = "BEGIN; INSERT INTO turns VALUES (1); NOTIFY bare; COMMIT";
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -54,7 +54,7 @@ pub(crate) fn child(keeper: &str, release_point: &str, port: &str) -> Result<(),
     take_turns(engine(config, &env), keeper, release_point, Turns { count: TURNS, hold: PAUSE, pause: PAUSE })
 }
 
-fn notify_time(port: u16, words: &str, fraction: f64) -> Result<f64, Failure> {
+pub(crate) fn notify_time(port: u16, words: &str, fraction: f64) -> Result<f64, Failure> {
     let listener = child::start(&["postgres-notified", &port.to_string()])?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let sent = runtime.block_on(async {

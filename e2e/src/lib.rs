@@ -28,6 +28,7 @@ pub mod mariadb;
 pub mod memory;
 pub mod observer;
 pub mod postgres;
+pub mod postgres_session;
 mod proxied;
 pub mod redis;
 pub mod results;

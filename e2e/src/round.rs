@@ -18,6 +18,7 @@ use crate::{
     memory::Memory,
     observer::Observer,
     postgres::Postgres,
+    postgres_session::{SESSION, Sessions},
     redis::{self, Cluster, Group, Nodes, Redis},
     results::ResultStore,
     rng::Rng,
@@ -95,6 +96,7 @@ impl Round<'_> {
             "zookeeper" => self.run_on_servers::<One>(&setting, Promise::Exclusion, report)?,
             ENSEMBLE => self.run_on_servers::<Ensemble>(&setting, Promise::Exclusion, report)?,
             "postgres" => self.run_on_servers::<Postgres>(&setting, Promise::Exclusion, report)?,
+            SESSION => self.run_on_servers::<Sessions>(&setting, Promise::Fence, report)?,
             "mariadb" => {
                 Mariadb::check_available()?;
                 self.run_on_servers::<Mariadb>(&setting, Promise::Exclusion, report)?
@@ -115,7 +117,7 @@ impl Round<'_> {
                 let peer = other.strip_prefix(PEER);
                 let peer = peer.ok_or(format!(
                     "no engine {other:?}: expected redis, {}, {}, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, \
-                     postgres, mariadb, mysql, sqlite, file or memory",
+                     postgres, {SESSION}, mariadb, mysql, sqlite, file or memory",
                     redis::REDISSON,
                     redis::SENTINEL,
                     redis::CLUSTER,

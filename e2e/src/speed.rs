@@ -133,7 +133,7 @@ impl EngineSpeed {
             GROUP
         } else if engine == "sqlite" {
             SQLITE
-        } else if engine == "postgres" {
+        } else if engine.starts_with("postgres") {
             POSTGRES
         } else if engine == "mariadb" || engine == "mysql" {
             SQL

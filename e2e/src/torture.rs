@@ -105,7 +105,7 @@ fn parse(args: &[&str]) -> Result<Options, Failure> {
     if options.engine.is_empty() {
         return Err(
             "--engine is missing: redis, redis-redisson, redis-sentinel, redis-cluster, redlock, etcd, etcd-cluster, \
-             zookeeper, zookeeper-ensemble, postgres, mariadb, mysql, sqlite, file or memory"
+             zookeeper, zookeeper-ensemble, postgres, postgres-session, mariadb, mysql, sqlite, file or memory"
                 .into(),
         );
     }
@@ -120,6 +120,7 @@ fn judge_again(engine: &str, history: &Path) -> Result<ExitCode, Failure> {
         "redis" => promise_of(seed),
         redis::SENTINEL | redis::CLUSTER => redis::promise_of_many(seed),
         CLUSTER => etcd::promise_of(seed),
+        crate::postgres_session::SESSION => Promise::Fence,
         _ => Promise::Exclusion,
     };
     let (figures, complaints) = judge(history.events(), promise, EngineSpeed::of(engine));

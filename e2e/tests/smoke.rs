@@ -112,6 +112,11 @@ fn postgres() {
 }
 
 #[test]
+fn postgres_session() {
+    smoke_for("postgres-session", ROUND, OF_SERVER);
+}
+
+#[test]
 fn mariadb() {
     smoke_for("mariadb", ROUND, OF_FILE);
 }

@@ -1,6 +1,7 @@
 //! A connection to PostgreSQL, MySQL or MariaDB, for statements that all of them understand. Values are part of the
 //! text of a statement, because the scenarios insert only words of their own.
 
+use leasehold::sql::{Dialect, FenceStatement};
 use mysql_async::{Conn, Opts, OptsBuilder, prelude::Queryable};
 use tokio_postgres::{Client, NoTls, error::SqlState};
 
@@ -45,6 +46,29 @@ impl Sql {
                 conn.query_drop(statement).await?;
                 Ok(conn.affected_rows())
             }
+        }
+    }
+
+    /// Runs a statement of a fence, and returns how many rows it concerns.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn execute_fenced(&mut self, statement: &FenceStatement) -> Result<u64, Failure> {
+        match self {
+            Self::Postgres(client) => Ok(client.execute(&statement.text, &[&statement.token]).await?),
+            Self::Mysql(conn) => {
+                conn.exec_drop(&statement.text, (statement.token,)).await?;
+                Ok(conn.affected_rows())
+            }
+        }
+    }
+
+    /// The system of the database.
+    #[must_use]
+    pub const fn dialect(&self) -> Dialect {
+        match self {
+            Self::Postgres(_) => Dialect::Postgres,
+            Self::Mysql(_) => Dialect::Mysql,
         }
     }
 

@@ -72,6 +72,7 @@ macro_rules! everywhere {
 const SOLD_TWICE: &str = "orders that got a piece that was sold already";
 const NO_PRIZE: &str = "winners without a prize";
 const RUN_AGAIN: &str = "runs of a tick that had run already";
+const JOB_RUN_AGAIN: &str = "runs of a job that had run already";
 const BEYOND: &str = "calls beyond the quota";
 const BUILT_AGAIN: &str = "rebuilds of a page that was built already";
 const GIVEN_UP: &str = "orders given up because a killed worker holds the lock";
@@ -108,6 +109,8 @@ scenario!(flash_sale_sql, FENCED, SOLD_TWICE,
     with_locks_on_mariadb_and_the_stock_in_postgres "--url mariadb --stock postgres"
 );
 
+scenario!(job_scheduler, ["worker 0 killed", "40 of 40 jobs run"], JOB_RUN_AGAIN, on_postgres "");
+
 mod on_files_without_a_lease {
     #[test]
     fn no_holder_can_oversleep() {
@@ -123,7 +126,7 @@ mod on_files_without_a_lease {
 
 /// Without a lock, and with the lock of an article. Here a scenario succeeds only if something went wrong.
 mod what_goes_wrong {
-    use super::{BEYOND, BUILT_AGAIN, GIVEN_UP, NO_PRIZE, RUN_AGAIN, SOLD_TWICE, judge};
+    use super::{BEYOND, BUILT_AGAIN, GIVEN_UP, JOB_RUN_AGAIN, NO_PRIZE, RUN_AGAIN, SOLD_TWICE, judge};
 
     macro_rules! wrong {
         ($($name:ident: $program:literal $line:literal $wrong:ident)+) => {
@@ -145,6 +148,8 @@ mod what_goes_wrong {
         flash_sale_mariadb_without_a_lock: "flash_sale_sql" "--without-lock --stock mariadb" SOLD_TWICE
         flash_sale_postgres_under_a_row_that_stays: "flash_sale_sql" "--textbook" GIVEN_UP
         flash_sale_mariadb_under_a_row_that_stays: "flash_sale_sql" "--textbook --stock mariadb" GIVEN_UP
+        job_scheduler_without_a_lock: "job_scheduler" "--without-lock" JOB_RUN_AGAIN
+        job_scheduler_under_a_lock_that_ends_with_its_statement: "job_scheduler" "--textbook" JOB_RUN_AGAIN
         prize_draw_without_a_lock: "prize_draw" "--without-lock" NO_PRIZE
         prize_draw_in_redis_without_a_lock: "prize_draw" "--without-lock --pot redis" NO_PRIZE
         prize_draw_under_a_lock_with_one_owner: "prize_draw" "--textbook" NO_PRIZE

@@ -40,12 +40,14 @@ pub(crate) struct Row {
 
 /// The integration tests. They are started in this order, so the longest come first. All unit tests are in the quick
 /// tier.
-const TABLE: [Row; 31] = [
+const TABLE: [Row; 34] = [
     row("e2e", "fault_cases", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
     row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),
     row("sql", "mysql", Tier::Test, "conformance, oracle and faults of MariaDB"),
     row("sql", "sqlite", Tier::Test, "conformance, oracle and faults of SQLite"),
+    row("sql", "row_hold", Tier::Test, "rows of other programs, held on PostgreSQL and MariaDB"),
+    row("sql", "row_lock", Tier::Test, "row locks and fences by way of the client libraries"),
     row("etcd", "etcd", Tier::Test, "conformance, oracle and faults of etcd"),
     row("zookeeper", "zookeeper", Tier::Test, "conformance, oracle and faults of ZooKeeper"),
     row("e2e", "fault_run", Tier::Test, "a short storm on two engines, drawn by the date"),
@@ -82,6 +84,7 @@ const TABLE: [Row; 31] = [
         Tier::Test,
         "locks on the servers of the clients and pools that a program has",
     ),
+    row("leasehold", "row_lock_sqlite", Tier::Test, "row locks and fences by way of sqlx on SQLite"),
     row("leasehold", "zookeeper", Tier::Test, "ZooKeeper through the public crate"),
     row("", "unit tests", Tier::Quick, "the unit tests of every package"),
     row("", "doc tests", Tier::Test, "the examples in the documentation"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Life, Locks, View};
+use leasehold::{Locks, View};
 
 use crate::{cmd::run::lock_label, log, plan::Run, text::short_duration};
 
@@ -18,8 +18,8 @@ pub(crate) fn print(plan: &Run, locks: &Locks) {
     if let Some(warning) = locks.warning() {
         log::print_message(&format!("{lock}: warning: {warning}"));
     }
-    // Where a hold ends with its process, no time ends it.
-    if locks.profile().life == Life::Process {
+    // Where no time ends a hold, its length does not matter.
+    if !locks.profile().life.lapses() {
         return;
     }
     if plan.ttl < SHORT_TTL {

@@ -239,7 +239,7 @@ impl Connect {
 
     /// What stands before each name in the keys or tables of the engine, used if the URL has no option `prefix`. What
     /// the prefix of an engine means, and its default, is on the page of the engine. The memory and file engines refuse
-    /// it.
+    /// it, and so do the tables of other programs, except those of Laravel.
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.url_options.push(("prefix", prefix.to_owned()));
         self

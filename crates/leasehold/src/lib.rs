@@ -40,8 +40,17 @@ mod redlock_url;
     feature = "redis-client"
 ))]
 mod settings;
+#[cfg(any(
+    feature = "postgres",
+    feature = "mysql",
+    feature = "sqlite",
+    feature = "mysql_async",
+    feature = "sqlx",
+    feature = "tokio-postgres"
+))]
+pub mod sql;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-mod sql;
+mod sql_url;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
@@ -59,7 +68,14 @@ pub use leasehold_core::{
 pub use leasehold_etcd::HeldBy as EtcdCompare;
 #[cfg(feature = "redis")]
 pub use leasehold_redis::Reply;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(
+    feature = "postgres",
+    feature = "mysql",
+    feature = "sqlite",
+    feature = "mysql_async",
+    feature = "sqlx",
+    feature = "tokio-postgres"
+))]
 pub use leasehold_sql::Fence as SqlFence;
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, rustls};
@@ -91,6 +107,11 @@ struct Etcd;
 #[cfg(all(doctest, feature = "sqlx-postgres", feature = "tokio-postgres"))]
 #[doc = include_str!("../../../docs/engines/postgres.md")]
 struct Postgres;
+
+/// The example of the page on locks of rows, compiled as a test.
+#[cfg(all(doctest, feature = "sqlx"))]
+#[doc = include_str!("../../../docs/engines/row-locks.md")]
+struct RowLocks;
 
 /// The examples of the introductory pages, compiled as tests.
 #[cfg(doctest)]

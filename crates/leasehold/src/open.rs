@@ -16,7 +16,7 @@ pub(crate) struct Opened {
 #[derive(Clone)]
 pub(crate) enum EngineHandle {
     #[cfg_attr(
-        not(any(feature = "memory", feature = "redis")),
+        not(any(feature = "memory", feature = "redis", feature = "postgres", feature = "mysql")),
         expect(dead_code, reason = "every other engine has more")
     )]
     Nothing,
@@ -77,10 +77,10 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         "etcd" | "etcds" => if_compiled_in!("etcd", connect, open_etcd(url, connect)),
         "zookeeper" | "zookeepers" => if_compiled_in!("zookeeper", connect, open_zookeeper(url, connect)),
         "postgres" | "postgresql" => {
-            if_compiled_in!("postgres", connect, crate::sql::open_postgres(url, connect))
+            if_compiled_in!("postgres", connect, crate::sql_url::open_postgres(url, connect))
         }
-        "mysql" | "mariadb" => if_compiled_in!("mysql", connect, crate::sql::open_mysql(url, connect)),
-        "sqlite" => if_compiled_in!("sqlite", connect, crate::sql::open_sqlite(url)),
+        "mysql" | "mariadb" => if_compiled_in!("mysql", connect, crate::sql_url::open_mysql(url, connect)),
+        "sqlite" => if_compiled_in!("sqlite", connect, crate::sql_url::open_sqlite(url)),
         // The error shows only the scheme, because the rest of the URL may contain a password.
         other => Err(Error::misconfigured(format!(
             "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, \

@@ -18,10 +18,13 @@ mod batch;
 mod client;
 mod connection_slots;
 mod database;
+mod dialect;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod encryption;
 mod engine;
 mod fence;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod foreign_table;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
@@ -35,16 +38,31 @@ mod pool_wait;
 pub mod postgres;
 mod prefixed;
 mod row;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod row_hold;
+#[cfg(any(feature = "mysql_async", feature = "sqlx", feature = "tokio-postgres"))]
+mod row_lock;
 mod runtime;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod session;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod step;
 mod waiting_claims;
 
+pub use dialect::Dialect;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub use encryption::Encryption;
 pub use engine::SqlEngine;
-pub use fence::Fence;
+pub use fence::{Fence, FenceStatement, Fenced};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use foreign_table::{ForeignTable, ForeignTableEngine, LAYOUT_WORDS, Layout};
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, Verify};
 pub use prefixed::Prefixed;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use row_hold::{RowEngine, RowTable};
+#[cfg(any(feature = "mysql_async", feature = "sqlx", feature = "tokio-postgres"))]
+pub use row_lock::{RowHolds, RowLock, RowLockError, RowLockErrorKind, RowTransaction, row_lock};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use session::{SessionEngine, SessionOptions};

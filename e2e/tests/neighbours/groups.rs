@@ -123,8 +123,9 @@ impl<'a> Contest<'a> {
     pub(crate) fn kill(&mut self, side: &str) {
         let program = self.keep_inside(side);
         let index = self.programs.iter().position(|(known, _)| *known == program).unwrap();
-        drop(self.programs.swap_remove(index));
+        // Noted before the kill: the lock of a session is free a moment after it. The holder stays in its section.
         self.note(&format!("killed {program}"));
+        drop(self.programs.swap_remove(index));
         self.start_program(side);
         self.resume();
     }

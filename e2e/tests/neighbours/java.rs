@@ -1,5 +1,5 @@
-//! Programs in Java, most of them with Redisson. `mvn` fetches their packages once for each list of versions, below
-//! `target/tmp`.
+//! Programs in Java, with Redisson, Jedis, Flyway, ShedLock or Liquibase. `mvn` fetches their packages once for each
+//! list of versions, below `target/tmp`.
 
 use std::{
     fs,
@@ -11,13 +11,22 @@ use std::{
 use crate::packages::{Neighbour, installed};
 
 /// The packages: group, name and version.
-const PACKAGES: [[&str; 3]; 3] = [
+const PACKAGES: [[&str; 3]; 10] = [
     ["org.redisson", "redisson", "4.7.0"],
     ["redis.clients", "jedis", "7.2.0"],
     ["org.slf4j", "slf4j-nop", "2.0.17"],
+    ["org.flywaydb", "flyway-core", "11.0.0"],
+    ["org.flywaydb", "flyway-database-postgresql", "11.0.0"],
+    ["org.flywaydb", "flyway-mysql", "11.0.0"],
+    ["net.javacrumbs.shedlock", "shedlock-provider-jdbc-template", "5.16.0"],
+    // The last version with an open-source licence.
+    ["org.liquibase", "liquibase-core", "4.33.0"],
+    ["org.postgresql", "postgresql", "42.7.8"],
+    ["org.mariadb.jdbc", "mariadb-java-client", "3.5.6"],
 ];
 /// The sources beside this file, one for each class.
-const SOURCES: [&str; 3] = ["Neighbour.java", "Cache.java", "RedisByHand.java"];
+const SOURCES: [&str; 5] =
+    ["Neighbour.java", "Cache.java", "RedisByHand.java", "FlywayMigration.java", "SqlTables.java"];
 
 /// The class path.
 static CLASSES: LazyLock<String> = LazyLock::new(|| {

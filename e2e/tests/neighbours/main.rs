@@ -14,5 +14,7 @@ mod redis;
 mod redis_by_hand;
 mod redisson;
 mod redlock;
+mod sql;
+mod sql_tables;
 mod turns;
 mod zookeeper;

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const PYTHON: [&str; 12] = [
+const PYTHON: [&str; 21] = [
     "redis==8.1.0",
     "python-redis-lock==4.0.1",
     "walrus==0.9.8",
@@ -24,13 +24,24 @@ const PYTHON: [&str; 12] = [
     "protobuf==3.20.3",
     "tenacity==6.3.1",
     "etcd3gw==2.6.0",
+    "PALs==0.4.0",
+    "sqlalchemy-dlock==0.9.0",
+    "SQLAlchemy==2.1.9",
+    "psycopg2-binary==2.9.13",
+    "PyMySQL==1.2.4",
+    "Django==5.2.19",
+    "django-pglocks==2.1.0",
+    "django-pglock==1.8.0",
+    "tooz==9.1.0",
 ];
-const NODE: [&str; 5] = [
+const NODE: [&str; 7] = [
     "ioredis@5.4.1",
     "redlock4@npm:redlock@4.2.0",
     "redlock5@npm:redlock@5.0.0-beta.2",
     "redis-semaphore@5.8.0",
     "etcd3@1.1.2",
+    "advisory-lock@2.0.0",
+    "pg-mutex-lock@1.0.1",
 ];
 /// The time limit for events that come soon or never.
 const PATIENCE: Duration = Duration::from_secs(180);

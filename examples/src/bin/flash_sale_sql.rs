@@ -150,8 +150,9 @@ struct Shop {
 
 impl Shop {
     async fn open(floor: &Floor) -> Result<Self, Failure> {
-        let sql = Mutex::new(Sql::connect(floor.data_url()?).await?);
-        Ok(Self { sql, fence: SqlFence::new("stock", "fence")?, floor: floor.clone() })
+        let sql = Sql::connect(floor.data_url()?).await?;
+        let fence = SqlFence::new("stock", "fence")?.dialect(sql.dialect());
+        Ok(Self { sql: Mutex::new(sql), fence, floor: floor.clone() })
     }
 
     async fn create_tables(&self) -> Result<(), Failure> {
@@ -179,7 +180,7 @@ impl Shop {
     async fn sell(&self, token: Option<Token>, order: &str, overlap: &Overlap) -> Result<(), Failure> {
         if let Some(token) = token {
             // This update seals: from here on no earlier holder of the lock can change the data that is read next.
-            let sealed = self.sql.lock().await.execute(&self.fence.seal(token, THE_ITEM)).await?;
+            let sealed = self.sql.lock().await.execute_fenced(&self.fence.seal(token, THE_ITEM)).await?;
             self.fence.passed(token, sealed)?;
         }
         if self.is_sold(order).await? {
@@ -203,9 +204,13 @@ impl Shop {
     async fn take_piece(&self, token: Option<Token>, left: usize, order: &str) -> Result<(), Failure> {
         let mut sql = self.sql.lock().await;
         sql.execute("BEGIN").await?;
-        let rows = sql.execute(&self.statement(token, &format!("pieces = {}", left - 1))).await?;
-        if let Some(token) = token {
-            self.fence.passed(token, rows)?;
+        let set = format!("pieces = {}", left - 1);
+        match token {
+            Some(token) => {
+                let rows = sql.execute_fenced(&self.fence.update(token, &set, THE_ITEM)).await?;
+                self.fence.passed(token, rows)?;
+            }
+            None => drop(sql.execute(&format!("UPDATE stock SET {set} WHERE {THE_ITEM}")).await?),
         }
         sql.execute(&format!("INSERT INTO orders (id, clicks) VALUES ('{order}', 1)")).await?;
         sql.execute("COMMIT").await.map(drop)
@@ -213,15 +218,9 @@ impl Shop {
 
     /// Changes the stock, unless the fence has seen the token of a later holder.
     async fn update(&self, token: Token, set: &str) -> Result<(), Failure> {
-        let rows = self.sql.lock().await.execute(&self.statement(Some(token), set)).await?;
+        let update = self.fence.update(token, set, THE_ITEM);
+        let rows = self.sql.lock().await.execute_fenced(&update).await?;
         Ok(self.fence.passed(token, rows)?)
-    }
-
-    fn statement(&self, token: Option<Token>, set: &str) -> String {
-        match token {
-            Some(token) => self.fence.update(token, set, THE_ITEM),
-            None => format!("UPDATE stock SET {set} WHERE {THE_ITEM}"),
-        }
     }
 
     /// Handles one order under the article's lock: whoever inserts the row has the lock, and frees it by deleting the

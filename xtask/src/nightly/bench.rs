@@ -24,7 +24,8 @@ pub(super) const ETCD: &[&str] =
     &["etcd-free", "etcd-handover", "etcd-contended", "etcd-waiters", "etcd-holds"];
 pub(super) const ZOOKEEPER: &[&str] =
     &["zookeeper-free", "zookeeper-handover", "zookeeper-contended", "zookeeper-holds", "zookeeper-recipes"];
-pub(super) const POSTGRES: &[&str] = &["postgres-free", "postgres-handover", "postgres-notify"];
+pub(super) const POSTGRES: &[&str] =
+    &["postgres-free", "postgres-handover", "postgres-notify", "postgres-session"];
 pub(super) const OTHERS: &[&str] = &["mysql-free", "mysql-waiters", "sqlite-free", "sqlite-handover"];
 pub(super) const BUILD: &[&str] = &["build"];
 

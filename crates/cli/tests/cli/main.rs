@@ -19,6 +19,7 @@ mod progress;
 mod redis;
 mod redis_groups;
 mod run;
+mod session;
 mod shared;
 mod signals;
 mod silent;

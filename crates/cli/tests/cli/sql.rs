@@ -70,6 +70,46 @@ fn modes_are_enforced_and_mixing_them_is_78() {
     });
 }
 
+#[test]
+fn the_command_locks_in_tables_of_other_programs() {
+    let test = |engine, url: &str| {
+        let at = |options: &str| Fixture::at(engine, format!("{url}?layout={options}"), ());
+        for layout in ["shedlock", "symfony", "laravel"] {
+            let fixture = at(&format!("{layout}&create=yes"));
+            let holder = fixture.holder(&[], HOLD);
+            assert_eq!(fixture.code(&["run", "-n", "job", "--", "true"]), 75, "{layout}");
+            assert_eq!(fixture.show("job")["holders"][0]["foreign"], false, "{layout}");
+            assert_eq!(code(&holder.output()), 0, "{layout}");
+            assert_eq!(fixture.code(&["run", "-n", "job", "--", "true"]), 0, "{layout}");
+        }
+        let shedlock = at("shedlock");
+        assert_eq!(shedlock.code(&["run", "--at-least", "1h", "tick", "--", "true"]), 0);
+        assert_eq!(shedlock.code(&["run", "-n", "tick", "--", "true"]), 75);
+        // Liquibase has one lock, whose name is the ID of its row.
+        let liquibase = at("liquibase&create=yes");
+        assert_eq!(liquibase.code(&["run", "-n", "1", "--", "true"]), 0);
+        let refused = liquibase.call(&["run", "-n", "job", "--", "true"]);
+        assert_eq!(code(&refused), 78, "{refused:?}");
+        assert!(one_line(&refused).contains("use 1"), "{refused:?}");
+        let refused = at("quartz").call(&["run", "-n", "job", "--", "true"]);
+        assert_eq!(code(&refused), 78, "{refused:?}");
+        assert!(
+            one_line(&refused).contains("shedlock, symfony, laravel, liquibase and insert"),
+            "{refused:?}"
+        );
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let server = PostgresServer::durable(&[]);
+            test("postgres", &server.url());
+        });
+        scope.spawn(|| {
+            let server = MariadbServer::durable(&[]);
+            test("mysql", &server.url());
+        });
+    });
+}
+
 /// As in libpq, if the URL has no password.
 #[test]
 fn the_password_is_read_from_a_passfile() {
@@ -159,4 +199,47 @@ fn a_missing_server_is_69_and_a_wrong_url_78() {
     assert_eq!(code(&output), 78, "{output:?}");
     assert!(one_line(&output).contains("not a database"), "{output:?}");
     assert!(std::fs::read_to_string(notes).unwrap().starts_with("text of another program"));
+}
+
+/// Runs a test on each database whose rows can be held, with the table of xxl-job.
+fn each_with_rows(test: impl Fn(&Fixture) + Sync) {
+    let test = &test;
+    let table = [
+        "CREATE TABLE xxl_job_lock (lock_name varchar(50) PRIMARY KEY)",
+        "INSERT INTO xxl_job_lock VALUES ('job')",
+    ];
+    let url = |server: String| format!("{server}?hold=row&table=xxl_job_lock&column=lock_name");
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let server = PostgresServer::start(&[]);
+            for text in table {
+                server.query(text);
+            }
+            test(&Fixture::at("postgres", url(server.url()), ()));
+        });
+        scope.spawn(move || {
+            let server = MariadbServer::start(&[]);
+            for text in table {
+                server.query(text);
+            }
+            test(&Fixture::at("mysql", url(server.url()), ()));
+        });
+    });
+}
+
+#[test]
+fn a_row_of_another_program_is_held_while_the_command_runs() {
+    each_with_rows(|fixture| {
+        let mut holder = fixture.holder(&[], "echo ready; exec sleep 1000");
+        assert_eq!(fixture.code(&["run", "-n", "job", "--", "true"]), 75);
+        assert_eq!(fixture.show("job")["holders"].as_array().unwrap().len(), 1);
+        let waiter = Running::start(fixture.leasehold(&["run", "job", "--", "sh", "-c", "echo mine"]));
+        // The server frees the row as soon as the connection of the killed process is closed.
+        holder.kill_whole();
+        assert_eq!(stdout(&waiter.output()), "mine\n");
+        drop(holder);
+        let missing = fixture.call(&["run", "-n", "other", "--", "true"]);
+        assert_eq!(code(&missing), 78, "{missing:?}");
+        assert!(one_line(&missing).contains("add create=yes to the URL"), "{missing:?}");
+    });
 }

@@ -34,6 +34,9 @@ pub struct Profile {
     pub modes: Modes,
     /// Claims are granted in the order in which they entered the queue.
     pub fifo: bool,
+    /// The engine stores names, owners, modes and tokens of claims, so that another client can list and show them, and
+    /// refuses a claim whose mode conflicts with theirs. False where the server has nothing but locks.
+    pub stores_claims: bool,
     /// A release can block the name for a minimum hold time. Where it cannot, the process holds the name until that
     /// time has passed.
     pub supports_min_hold: bool,
@@ -70,6 +73,7 @@ impl Profile {
             tokens: 1,
             modes: Modes::All,
             fifo: false,
+            stores_claims: true,
             supports_min_hold: false,
             extends: true,
             breaking: Breaking::No,
@@ -94,6 +98,17 @@ pub enum Life {
     Session,
     /// The process: the hold lasts until it is released or its process ends, and never lapses.
     Process,
+    /// Nothing: the hold is stored until it is released or broken. It never lapses, and the end of its process does not
+    /// end it.
+    Stored,
+}
+
+impl Life {
+    /// Whether a time ends a hold that is not renewed.
+    #[must_use]
+    pub const fn lapses(self) -> bool {
+        matches!(self, Self::Lease | Self::Session)
+    }
 }
 
 /// The modes in which an engine can grant names. A claim in another mode is refused as misconfigured, with the reason.
@@ -102,6 +117,8 @@ pub enum Life {
 pub enum Modes {
     /// Every [`Mode`](crate::Mode).
     All,
+    /// Exclusive and shared, without permits.
+    Locks,
     /// Exclusive only.
     Exclusive,
 }

@@ -26,11 +26,13 @@ pub struct Config {
     pub(super) socket: Option<String>,
     user: Option<String>,
     pub(super) password: Option<Password>,
-    database: String,
+    pub(super) database: String,
     pub(super) encryption: Encryption,
     /// How many connections there are at most.
     pub(crate) connections: usize,
     connect_timeout: Duration,
+    /// Whether connections report at once that the server has closed them.
+    pub(super) is_watched: bool,
     /// Whether the last connection was made without TLS, because the two sides could not use TLS.
     #[cfg(feature = "tls")]
     pub(super) last_was_unencrypted: std::sync::Arc<std::sync::atomic::AtomicBool>,
@@ -89,6 +91,7 @@ impl Config {
             encryption: Encryption::Off,
             connections: CONNECTIONS,
             connect_timeout: CONNECT_TIMEOUT,
+            is_watched: false,
             #[cfg(feature = "tls")]
             last_was_unencrypted: std::sync::Arc::default(),
         })
@@ -116,7 +119,7 @@ impl Config {
     }
 
     /// The time limit for one attempt.
-    pub(super) fn dial_limit(&self) -> Duration {
+    pub(crate) fn dial_limit(&self) -> Duration {
         dial_limit(self.connect_timeout, 1)
     }
 
@@ -133,6 +136,11 @@ impl Config {
     pub fn encryption(mut self, encryption: Encryption) -> Self {
         self.encryption = encryption;
         self
+    }
+
+    /// The same, for connections that report at once that the server has closed them.
+    pub(super) fn watched(&self) -> Self {
+        Self { is_watched: true, ..self.clone() }
     }
 
     /// The options of the driver, beside those of TLS.
@@ -162,10 +170,14 @@ impl Config {
         Ok(opts)
     }
 
+    /// The address of the server, for messages.
+    pub(super) fn address(&self) -> String {
+        self.socket.clone().unwrap_or_else(|| self.endpoint.to_string())
+    }
+
     /// Adds the address of the server to the error.
-    pub(super) fn with_address(&self, failed: &Failed) -> Failed {
-        let endpoint = self.socket.clone().unwrap_or_else(|| self.endpoint.to_string());
-        Failed::new(failed.fault, format!("cannot connect to {endpoint}: {}", failed.message))
+    pub(crate) fn with_address(&self, failed: &Failed) -> Failed {
+        Failed::new(failed.fault, format!("cannot connect to {}: {}", self.address(), failed.message))
     }
 }
 

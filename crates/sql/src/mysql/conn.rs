@@ -7,8 +7,9 @@ use mysql_async::{Row, Value, prelude::Queryable};
 
 use super::{
     config::Config,
-    dial::dial,
+    dial::{Dialed, dial},
     error::ExecuteError,
+    relay::Relayed,
     tables::{self, FoundTables},
 };
 use crate::{
@@ -25,8 +26,8 @@ const PING_LIMIT: Duration = Duration::from_secs(1);
 const ITEM_OVERHEAD: u64 = 64;
 
 /// The result of one of several statements.
-pub(super) struct ResultSet {
-    pub(super) rows: Vec<Row>,
+pub(crate) struct ResultSet {
+    pub(crate) rows: Vec<Row>,
     /// The number of rows that the statement changed.
     pub(super) changed_rows: u64,
     /// The last insert id: of a generated key, or set by `LAST_INSERT_ID(value)`.
@@ -34,7 +35,7 @@ pub(super) struct ResultSet {
 }
 
 /// One connection. Dropping it closes it, and the server rolls back what was not committed.
-pub(super) struct Conn {
+pub(crate) struct Conn {
     conn: mysql_async::Conn,
     /// The tables that the connection leads to, if there are any.
     tables: Option<FoundTables>,
@@ -51,12 +52,26 @@ impl Conn {
         now: Instant,
         missing_tables: MissingTables,
     ) -> Result<Self, Failed> {
-        let connecting = async {
-            let conn = dial(config).await?;
-            let mut conn = Self { conn, tables: None, is_out_of_sync: false, last_answer: now };
+        let finding_tables = async {
+            let (mut conn, _) = Self::connect(config, now).await?;
             conn.tables = tables::find_tables(&mut conn, missing_tables).await?;
             Ok(conn)
         };
+        Self::within_dial_limit(config, finding_tables).await
+    }
+
+    /// Connects, and does nothing else. Also returns what [reports](Dialed::relayed) that the server has closed the
+    /// connection.
+    pub(crate) async fn connect(config: &Config, now: Instant) -> Result<(Self, Option<Relayed>), Failed> {
+        let Dialed { conn, relayed } = dial(config).await?;
+        Ok((Self { conn, tables: None, is_out_of_sync: false, last_answer: now }, relayed))
+    }
+
+    /// Connects and sets up a connection within the time limit for that. Adds the address of the server to an error.
+    pub(super) async fn within_dial_limit<T>(
+        config: &Config,
+        connecting: impl Future<Output = Result<T, Failed>>,
+    ) -> Result<T, Failed> {
         let limit = config.dial_limit();
         let timed_out =
             || Err(Failed::new(leasehold_core::Fault::Retry, format!("no answer within {limit:?}")));
@@ -68,9 +83,18 @@ impl Conn {
 
     /// Executes some statements in one round trip; returns their results, in order. If a statement fails, returns its
     /// error; the later statements are not executed.
-    pub(super) async fn execute(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
-        let timed_out = || Err(ExecuteError::TimedOut(REQUEST_TIMEOUT));
-        runtime::within(REQUEST_TIMEOUT, self.execute_unlimited(text)).await.unwrap_or_else(timed_out)
+    pub(crate) async fn execute(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
+        self.execute_within(REQUEST_TIMEOUT, text).await
+    }
+
+    /// The same with another time limit.
+    pub(super) async fn execute_within(
+        &mut self,
+        limit: Duration,
+        text: &str,
+    ) -> Result<Vec<ResultSet>, ExecuteError> {
+        let timed_out = || Err(ExecuteError::TimedOut(limit));
+        runtime::within(limit, self.execute_unlimited(text)).await.unwrap_or_else(timed_out)
     }
 
     /// Whether the other side still answers.
@@ -79,7 +103,7 @@ impl Conn {
     }
 
     /// Executes statements without a time limit; a panic of the driver becomes an error.
-    async fn execute_unlimited(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
+    pub(super) async fn execute_unlimited(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
         let answers = caught(self.collect_results(text)).await;
         self.is_out_of_sync |= answers.is_err();
         answers?
@@ -134,7 +158,7 @@ impl Conn {
         self.tables.as_ref().is_some_and(|tables| tables.ends_idle_transactions)
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.is_out_of_sync || self.conn.is_disconnected()
     }
 

@@ -11,7 +11,7 @@ use crate::database::Failed;
 
 /// Why the execution of some statements failed.
 #[derive(Debug)]
-pub(super) enum ExecuteError {
+pub(crate) enum ExecuteError {
     /// The server answered with an error, after it had executed `done` statements.
     ServerError { code: u16, message: String, done: usize },
     /// The connection broke, or a malformed answer arrived.
@@ -22,7 +22,7 @@ pub(super) enum ExecuteError {
 
 /// Which of some statements, sent together, is the first that may commit something.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Commits {
+pub(crate) enum Commits {
     /// None of the statements commits anything that matters.
     Never,
     /// The statement with this index commits, and no earlier one commits; index 0 for a statement outside of a
@@ -125,7 +125,7 @@ impl ExecuteError {
     }
 
     /// The error and its fault, for statements that commit as `commits` says.
-    pub(super) fn classify(&self, commits: Commits) -> Failed {
+    pub(crate) fn classify(&self, commits: Commits) -> Failed {
         match self {
             Self::AnswerLost(cause) => Failed::new(
                 commits.unanswered_fault(),
@@ -229,6 +229,8 @@ fn fault_of(code: u16) -> Fault {
         // A full disk or table, no memory, a packet that is too large for the server.
         1021 | 1037 | 1038 | 1041 | 1114 | 1153 => Fault::Refused,
         code if READ_ONLY.contains(&code) => Fault::Refused,
+        // A row of another program that cannot be created: a column without a default, a foreign key, a check.
+        1364 | 1452 | 3819 | 4025 => Fault::Misconfigured,
         // A number that is too large for its column: another program wrote the token.
         1690 => Fault::Misconfigured,
         1048 | 1062 | 1136 | 1264 | 1366 | 1406 => Fault::Internal,

@@ -12,7 +12,7 @@ const SYNC_LOG: &str = "sync_binlog";
 const GROUP: &str = "group_replication_group_name";
 
 /// Judges the guarantee by the variables and status values of a server.
-pub(super) fn guarantee(server: &Server) -> Guarantee {
+pub(crate) fn guarantee(server: &Server) -> Guarantee {
     let mut guarantee = Guarantee::new(Level::LeaseBounded, &[CLOCK_NOTE]);
     let value_of = |setting: &str| server.get(setting).unwrap_or("not known").to_owned();
     // With 3, which only MariaDB has, a commit also waits until its data is on disk.
@@ -61,7 +61,7 @@ pub(super) fn guarantee(server: &Server) -> Guarantee {
 }
 
 /// How many replicas receive the log of this server, where that is known.
-fn replicas(server: &Server) -> Option<u64> {
+pub(super) fn replicas(server: &Server) -> Option<u64> {
     let count_of = |name| server.get(name)?.parse().ok();
     count_of("slaves_connected").or_else(|| {
         let visible: u64 = count_of("binlog_dumps")?;

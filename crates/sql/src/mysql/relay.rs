@@ -1,7 +1,10 @@
-//! A relay between the driver and a server on another machine without TLS. Such a server can ask for the password
-//! itself, encrypted by a public key that the server sends (`caching_sha2_password`). The driver has no option to
-//! refuse this, and would send the password to any server that answers. So the driver connects to the relay, and the
-//! relay connects to the server. The relay replaces a request for the password by an error.
+//! A relay between the driver and the server. The driver connects to the relay, and the relay connects to the server.
+//! The relay does two things that the driver has no option for:
+//!
+//! - It refuses to send the password to a server on another machine without TLS. Such a server can ask for the password
+//!   itself, encrypted by a public key that the server sends (`caching_sha2_password`), and the driver would send it to
+//!   any server that answers. The relay replaces the request for the password by an error.
+//! - It reports at once that the server has closed the connection. The driver notices this at its next request only.
 
 use std::{io, net::SocketAddr};
 
@@ -10,6 +13,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy},
     net::{TcpListener, TcpStream},
+    sync::watch,
 };
 
 use super::{config::KEEPALIVE, error::ASKS_FOR_PASSWORD};
@@ -31,31 +35,61 @@ const ERROR_PACKET: u8 = 0xff;
 const REFUSAL_MESSAGE: &str =
     "it asks for the password in a form that others could read: add ssl-mode=VERIFY_IDENTITY to the URL";
 
+/// What the relay does when the server asks for the password itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Password {
+    /// The driver receives an error in place of the request.
+    NeverSent,
+    /// The request passes: nobody can read the connection, or the server is on this machine.
+    Sent,
+}
+
+/// A connection through a relay.
+#[derive(Clone, Debug)]
+pub(crate) struct Relayed {
+    /// The port of this side of the connection to the server.
+    pub(super) local_port: u16,
+    alive: watch::Receiver<()>,
+}
+
+impl Relayed {
+    /// Waits until one side has closed the connection. Cancel safe.
+    pub(super) async fn closed(&mut self) {
+        // The relay never sends a value. When it ends, it drops the sender.
+        while self.alive.changed().await.is_ok() {}
+    }
+}
+
 /// Connects to a server, and opens a local port for one connection to it.
-pub(super) async fn open(server: (&str, u16)) -> io::Result<SocketAddr> {
-    let server = TcpStream::connect(server).await?;
+pub(super) async fn open(host: &str, port: u16, password: Password) -> io::Result<(SocketAddr, Relayed)> {
+    let server = TcpStream::connect((host, port)).await?;
     SockRef::from(&server).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
     server.set_nodelay(true)?;
+    let local_port = server.local_addr()?.port();
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
+    let (alive, receiver) = watch::channel(());
     runtime::spawn(async move {
         if let Some(Ok((driver, _))) = runtime::within(LONGEST_DIAL, listener.accept()).await {
             drop(listener);
             // The error needs no report: both connections are closed here.
-            let _ = relay_bytes(driver, server).await;
+            let _ = relay_bytes(driver, server, password).await;
         }
+        drop(alive);
     });
-    Ok(address)
+    Ok((address, Relayed { local_port, alive: receiver }))
 }
 
 /// Relays bytes between the driver and the server until one side ends.
-async fn relay_bytes(driver: TcpStream, server: TcpStream) -> io::Result<()> {
+async fn relay_bytes(driver: TcpStream, server: TcpStream, password: Password) -> io::Result<()> {
     driver.set_nodelay(true)?;
     let ((mut from_driver, mut to_driver), (mut from_server, mut to_server)) =
         (driver.into_split(), server.into_split());
     let to_server_copy = async move { copy(&mut from_driver, &mut to_server).await.map(drop) };
     let to_driver_copy = async move {
-        relay_login(&mut from_server, &mut to_driver).await?;
+        if password == Password::NeverSent {
+            relay_login(&mut from_server, &mut to_driver).await?;
+        }
         copy(&mut from_server, &mut to_driver).await.map(drop)
     };
     // When one side ends, the other has nothing more to send to it.

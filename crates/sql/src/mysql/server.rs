@@ -8,11 +8,11 @@ use super::conn::ResultSet;
 use crate::database::Failed;
 
 /// Variables and status values of a server; those that it does not have are missing.
-pub(super) struct Server(HashMap<String, String>);
+pub(crate) struct Server(HashMap<String, String>);
 
 impl Server {
     /// Decodes the results of `server.sql` and `replicas.sql`.
-    pub(super) fn read(sets: Vec<ResultSet>) -> Self {
+    pub(crate) fn read(sets: Vec<ResultSet>) -> Self {
         let rows = sets.into_iter().flat_map(|set| set.rows);
         let pair = |row| mysql_async::from_row_opt::<(String, String)>(row).ok();
         Self(rows.filter_map(pair).map(|(name, value)| (name.to_ascii_lowercase(), value)).collect())
@@ -24,7 +24,7 @@ impl Server {
     }
 
     /// The value with this name, if the server has it.
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
@@ -35,15 +35,22 @@ impl Server {
 
     /// Whether the server is a node of a Galera cluster, whose nodes certify each other's commits and so count as one
     /// server.
-    pub(super) fn is_galera(&self) -> bool {
+    pub(crate) fn is_galera(&self) -> bool {
         self.is_on("wsrep_on")
+    }
+
+    /// Whether the server is a member of a group (Group Replication) of which several members accept writes: a lock of
+    /// a row excludes on one of them only.
+    pub(super) fn is_group_with_several_primaries(&self) -> bool {
+        let is_member = self.get("group_replication_group_name").is_some_and(|group| !group.is_empty());
+        is_member && !self.is_on("group_replication_single_primary_mode")
     }
 
     /// Distinguishes the server from other servers that have, or had, a copy of its tables: a promoted replica does not
     /// know all grants of its primary. MySQL generates an identity for itself; MariaDB servers that replicate have
     /// numbers (`server_id`), which their operator has to set to different values. The nodes of a Galera cluster count
     /// as one server.
-    pub(super) fn identity(&self) -> u128 {
+    pub(crate) fn identity(&self) -> u128 {
         let uuid =
             |name| self.get(name).and_then(|uuid| u128::from_str_radix(&uuid.replace('-', ""), 16).ok());
         if self.is_galera() {
@@ -60,7 +67,7 @@ impl Server {
 
     /// Fails on a read-only server, such as a replica. Some users have the right to write there nevertheless, but a row
     /// that is written there locks nothing on the primary.
-    pub(super) fn check_writable(&self) -> Result<(), Failed> {
+    pub(crate) fn check_writable(&self) -> Result<(), Failed> {
         if self.is_on("read_only") || self.is_on("innodb_read_only") {
             return Err(replica_error());
         }
@@ -96,6 +103,20 @@ mod tests {
         };
         assert_eq!(member("1", "ON"), member("2", "ON"));
         assert_ne!(member("1", "OFF"), member("2", "OFF"));
+    }
+
+    #[test]
+    fn a_group_has_one_primary_only_in_that_mode() {
+        let (group, mode) = ("group_replication_group_name", "group_replication_single_primary_mode");
+        for (values, several) in [
+            (&[(group, "3e11fa47"), (mode, "OFF")][..], true),
+            (&[(group, "3e11fa47")], true),
+            (&[(group, "3e11fa47"), (mode, "ON")], false),
+            (&[(group, ""), (mode, "OFF")], false),
+            (&[], false),
+        ] {
+            assert_eq!(server(values).is_group_with_several_primaries(), several, "{values:?}");
+        }
     }
 
     #[test]

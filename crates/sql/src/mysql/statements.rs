@@ -4,12 +4,13 @@ use super::text::Sql;
 
 macro_rules! statements {
     ($($name:ident = $file:literal;)*) => {
-        $(pub(super) static $name: Sql = Sql::new(include_str!(concat!("sql/", $file, ".sql")));)*
+        $(pub(crate) static $name: Sql = Sql::new(include_str!(concat!("sql/", $file, ".sql")));)*
     };
 }
 
 statements! {
     SESSION = "session";
+    SESSION_TIMEOUTS = "session_timeouts";
     SERVER = "server";
     REPLICAS = "replicas";
     DEFINITIONS = "definitions";

@@ -15,7 +15,7 @@ pub(super) const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNE
 const FLOOR: &str = "SET @floor = COALESCE((SELECT token FROM leasehold_lock WHERE name = ''), 0)";
 
 /// The statements of one file, with a `:word` in place of each value.
-pub(super) struct Sql {
+pub(crate) struct Sql {
     file: &'static str,
     /// The text of the file without comments, computed at the first use.
     text_without_comments: OnceLock<String>,
@@ -27,7 +27,7 @@ impl Sql {
     }
 
     /// The text without its comments.
-    pub(super) fn statements(&self) -> &str {
+    pub(crate) fn statements(&self) -> &str {
         self.text_without_comments.get_or_init(|| {
             let lines = self.file.lines().filter(|line| !line.starts_with("--"));
             lines.collect::<Vec<_>>().join("\n").replace(":now", NOW).replace(":floor", FLOOR)
@@ -70,7 +70,7 @@ pub(super) fn bytes_literal(bytes: &[u8]) -> String {
 }
 
 /// Human-readable text as a literal.
-pub(super) fn text_literal(words: &str) -> String {
+pub(crate) fn text_literal(words: &str) -> String {
     format!("_utf8mb4 {}", bytes_literal(words.as_bytes()))
 }
 

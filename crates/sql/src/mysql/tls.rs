@@ -11,7 +11,7 @@ use mysql_async::{ClientIdentity, IoError, SslOpts};
 
 use super::{
     config::Config,
-    dial::{attempt, connect, unencrypted},
+    dial::{Dialed, attempt, connect, unencrypted},
     error::connect_error,
 };
 use crate::database::Failed;
@@ -21,7 +21,7 @@ pub(super) const TLS_PREFIX: &str = "by TLS: ";
 
 /// Connects by TLS if both sides support TLS, otherwise without TLS. A server without TLS is not asked for TLS again
 /// until a connection without TLS fails.
-pub(super) async fn preferred(config: &Config, tls: &Tls) -> Result<mysql_async::Conn, Failed> {
+pub(super) async fn preferred(config: &Config, tls: &Tls) -> Result<Dialed, Failed> {
     if !config.last_was_unencrypted.load(Ordering::Relaxed) {
         let connected = encrypted(config, tls).await;
         if !matches!(&connected, Err(failed) if failed.message.starts_with(TLS_PREFIX)) {
@@ -37,16 +37,16 @@ pub(super) async fn preferred(config: &Config, tls: &Tls) -> Result<mysql_async:
 }
 
 /// Connects by TLS, or fails.
-pub(super) async fn encrypted(config: &Config, tls: &Tls) -> Result<mysql_async::Conn, Failed> {
+pub(super) async fn encrypted(config: &Config, tls: &Tls) -> Result<Dialed, Failed> {
     let (opts, accepts_any_host) = tls_opts(tls)?;
-    match attempt(config.opts().await?.ssl_opts(opts.clone())).await? {
-        Ok(conn) => Ok(conn),
+    match attempt(config, config.opts().await?.ssl_opts(opts.clone())).await? {
+        Ok(dialed) => Ok(dialed),
         // The driver has an option to skip the host name check, but this option works only with an error text that
         // rustls does not produce. So the driver is told to expect a host name that the certificate contains.
         Err(error) => match accepts_any_host.then(|| certificate_name(&error)).flatten() {
             Some(name) => {
-                connect(config.opts().await?.ssl_opts(opts.with_danger_tls_hostname_override(Some(name))))
-                    .await
+                let opts = opts.with_danger_tls_hostname_override(Some(name));
+                connect(config, config.opts().await?.ssl_opts(opts)).await
             }
             None => Err(connect_error(error)),
         },

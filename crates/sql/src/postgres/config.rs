@@ -83,6 +83,12 @@ impl Config {
         Ok(self)
     }
 
+    /// Whether [`listen`](Self::listen) named a server behind a pooler.
+    #[must_use]
+    pub const fn has_listen_url(&self) -> bool {
+        self.listen.is_some()
+    }
+
     /// The time limit for connecting, for all hosts together; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by
     /// default. One attempt takes 3 s at most. Zero means: no limit except the limit of each attempt.
     #[must_use]

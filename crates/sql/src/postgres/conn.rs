@@ -18,7 +18,7 @@ use tokio_postgres::{
 
 use super::{
     config::Config,
-    dial::{DriverConnection, dial},
+    dial::{Dialed, DriverConnection, dial},
     error::{Stage, classify},
     notification_handler::NotificationHandler,
     server::Server,
@@ -137,10 +137,10 @@ impl Conn {
         handler: Weak<dyn NotificationHandler>,
     ) -> Result<Self, Failed> {
         let dialed = dial(server, direct.then_some(SESSION_OPTIONS), config.dial_limit()).await;
-        let (client, driver_connection) = dialed.map_err(|failed| config.with_address(failed))?;
+        let Dialed { client, connection, .. } = dialed.map_err(|failed| config.with_address(failed))?;
         let end_report = EndReport { handler, subscription: Arc::default() };
         let subscription = Arc::clone(&end_report.subscription);
-        runtime::spawn(drive(driver_connection, end_report));
+        runtime::spawn(drive(connection, end_report));
         Ok(Self::of(client, direct, subscription))
     }
 

@@ -1,6 +1,6 @@
 //! Connects to a server, or to one of several: sockets, TLS and the login of the driver.
 
-use std::{io, pin::pin, sync::atomic::Ordering, time::Duration};
+use std::{io, net::SocketAddr, pin::pin, sync::atomic::Ordering, time::Duration};
 
 use futures_util::future::{Either, select};
 use leasehold_core::Fault;
@@ -28,14 +28,18 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// The connection of the driver.
 pub(crate) type DriverConnection = Connection<CheckedStream, CheckedStream>;
 
+/// A connection that was made.
+pub(crate) struct Dialed {
+    pub(crate) client: Client,
+    pub(crate) connection: DriverConnection,
+    /// The own address of a TCP connection.
+    pub(crate) local_address: Option<SocketAddr>,
+}
+
 /// Connects to the first usable host within the time limit; the host that was used last is tried first. Each host gets
 /// an equal share of the time. Time that a host does not need is divided among the hosts that are tried after it. A
 /// host that refuses the login ends the attempt, so that the password is not sent to a further host.
-pub(crate) async fn dial(
-    server: &Server,
-    options: Option<&str>,
-    limit: Duration,
-) -> Result<(Client, DriverConnection), Failed> {
+pub(crate) async fn dial(server: &Server, options: Option<&str>, limit: Duration) -> Result<Dialed, Failed> {
     let hosts: Vec<_> = server.hosts_with_ports().collect();
     let count = |hosts| u32::try_from(hosts).unwrap_or(u32::MAX);
     let (start, equal_share, mut hosts_left) =
@@ -71,7 +75,7 @@ async fn connect_to_host(
     host: &Host,
     port: u16,
     options: Option<&str>,
-) -> Result<(Client, DriverConnection), Failed> {
+) -> Result<Dialed, Failed> {
     let mut driver_config = server.driver_config.clone();
     if let Some(password) = &server.password {
         let (user, password) = password.read_login().await?;
@@ -83,6 +87,7 @@ async fn connect_to_host(
         driver_config.password(password);
     }
     let stream = open_stream(server, host, port).await?;
+    let local_address = stream.local_address;
     driver_config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
     if let Some(options) = options {
         let url_options = server.driver_config.get_options();
@@ -104,7 +109,7 @@ async fn connect_to_host(
             return Err(Failed::new(Fault::Retry, "it is read-only, as a replica is: name the primary"));
         }
     }
-    Ok((client, driver_connection))
+    Ok(Dialed { client, connection: driver_connection, local_address })
 }
 
 /// Opens the stream to one host, encrypted as the URL says.
@@ -117,28 +122,34 @@ async fn open_stream(server: &Server, host: &Host, port: u16) -> Result<CheckedS
         }
     };
     let (stream, is_local) = tcp(name, port).await.map_err(|error| connect_failed(&error))?;
-    match &server.encryption {
-        Encryption::Off => Ok(plain_stream(stream, is_local)),
+    let local_address = stream.local_addr().ok();
+    let mut opened = match &server.encryption {
+        Encryption::Off => plain_stream(stream, is_local),
         #[cfg(feature = "tls")]
         Encryption::Required(tls) => match encrypted(tls, name, stream).await? {
-            TlsAnswer::Encrypted(stream) => Ok(encrypted_stream(stream, true)),
-            TlsAnswer::Unsupported(_) => Err(tls_error("server does not support TLS")),
+            TlsAnswer::Encrypted(stream) => encrypted_stream(stream, true),
+            TlsAnswer::Unsupported(_) => return Err(tls_error("server does not support TLS")),
         },
         #[cfg(feature = "tls")]
         Encryption::Preferred(tls) => match encrypted(tls, name, stream).await {
-            Ok(TlsAnswer::Encrypted(stream)) => Ok(encrypted_stream(stream, is_local)),
-            Ok(TlsAnswer::Unsupported(stream)) => Ok(plain_stream(stream, is_local)),
+            Ok(TlsAnswer::Encrypted(stream)) => encrypted_stream(stream, is_local),
+            Ok(TlsAnswer::Unsupported(stream)) => plain_stream(stream, is_local),
             // Either the two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
             // Only an unusable local configuration is an error here.
             Err(failed) if failed.fault == Fault::Misconfigured => {
                 tls.check().map_err(|error| tls_error(&error.to_string()))?;
                 tracing::debug!("{} is connected to without TLS: {}", server.address, failed.message);
                 let (stream, is_local) = tcp(name, port).await.map_err(|error| connect_failed(&error))?;
-                Ok(plain_stream(stream, is_local))
+                let local_address = stream.local_addr().ok();
+                let mut plain = plain_stream(stream, is_local);
+                plain.local_address = local_address;
+                return Ok(plain);
             }
-            Err(failed) => Err(failed),
+            Err(failed) => return Err(failed),
         },
-    }
+    };
+    opened.local_address = local_address;
+    Ok(opened)
 }
 
 /// Connects; returns whether the server is on this machine.

@@ -4,20 +4,22 @@ mod apply;
 mod config;
 mod conn;
 mod database;
-mod dial;
-mod error;
-mod guarantee;
+pub(crate) mod dial;
+pub(crate) mod error;
+pub(crate) mod guarantee;
 mod listener;
 pub(crate) mod messages;
 mod notification_handler;
 pub(crate) mod notification_text;
 mod passfile;
 mod pool;
+mod row_hold;
 mod rows;
 mod server;
+mod session;
 mod statements;
 mod stream;
-mod tables;
+pub(crate) mod tables;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -26,8 +28,9 @@ use std::sync::Arc;
 use leasehold_core::Env;
 
 use self::database::Postgres;
-pub use self::{config::Config, server::PARAMETERS};
-use crate::{SqlEngine, client::Client, row::ClientId};
+pub use self::{config::Config, row_hold::row_engine, server::PARAMETERS, session::session_engine};
+pub use crate::SessionOptions;
+use crate::{ForeignTable, ForeignTableEngine, SqlEngine, client::Client, row::ClientId};
 
 /// Locks in the tables of a PostgreSQL database. This function does not connect to it; the first request does.
 ///
@@ -40,6 +43,15 @@ pub fn engine(config: Config, env: &Env) -> SqlEngine {
     let client = Client::new(Arc::clone(&postgres) as _, id, env, connections);
     postgres.listener.set_client(Arc::downgrade(&client));
     SqlEngine::of(client, "postgres", Some(postgres.contact()))
+}
+
+/// Locks in a table of another program in a PostgreSQL database. This function does not connect to it; the first
+/// request does.
+///
+/// The futures of this engine need a tokio runtime with timers and I/O, such as the runtime of the keeper.
+#[must_use]
+pub fn foreign_table_engine(config: Config, table: ForeignTable, env: &Env) -> ForeignTableEngine {
+    crate::foreign_table::postgres::engine(config, table, env)
 }
 
 /// The statements that create the tables, for users who create them in another way.

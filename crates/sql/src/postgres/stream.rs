@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     future::{Ready, ready},
     io,
+    net::SocketAddr,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -24,12 +25,15 @@ pub(crate) struct CheckedStream {
     stream: Bounded<Box<dyn Stream>, Messages>,
     /// The channel binding data of an encrypted stream, which distinguishes the server from a man in the middle.
     end_point: Option<Vec<u8>>,
+    /// The own address of a TCP connection.
+    pub(crate) local_address: Option<SocketAddr>,
 }
 
 impl CheckedStream {
     /// Wraps a stream; refuses login methods weaker than `weakest`.
     pub(crate) fn new(stream: Box<dyn Stream>, weakest: LoginMethod, end_point: Option<Vec<u8>>) -> Self {
-        Self { stream: Bounded::new(stream, Messages::new().refuse_weaker_than(weakest)), end_point }
+        let stream = Bounded::new(stream, Messages::new().refuse_weaker_than(weakest));
+        Self { stream, end_point, local_address: None }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The guarantee, by the settings of the server.
 
-use leasehold_core::{Inspect, Level};
+use leasehold_core::{Engine, Fault, How, Inspect, Level};
 use leasehold_testkit::server::MariadbServer;
 
 use crate::rig::{
@@ -125,6 +125,9 @@ async fn a_cluster_is_noted_in_the_guarantee() {
     let (level, notes) = level(&rig).await;
     assert_eq!(level, Level::LeaseBounded);
     assert!(notes.contains("Galera"), "{notes}");
+    // F61: `GET_LOCK` excludes on one node only.
+    let error = rig.session().claim(&crate::rig::claim("a"), How::Create).await.unwrap_err();
+    assert!(error.fault == Fault::Misconfigured && error.message.contains("wsrep_on is ON"), "{error:?}");
 }
 
 /// MySQL's group replication: this server does not know what other members have applied.
@@ -157,4 +160,7 @@ async fn a_group_lowers_the_guarantee() {
     release_hold(&*one, &claim, &grant).await;
     let (level, notes) = level(&rig).await;
     assert!(level == Level::BestEffort && notes.contains("group_replication_group_name"), "{notes}");
+    // The group has one primary, so the locks of its sessions exclude.
+    let guarantee = rig.session().guarantee().await.unwrap();
+    assert_eq!(guarantee.level, Level::BestEffort, "{guarantee}");
 }

@@ -13,6 +13,10 @@ mod encrypted;
 mod fake_server;
 #[path = "../few_connections/mod.rs"]
 mod few_connections;
+#[path = "../foreign/mod.rs"]
+mod foreign;
+mod foreign_servers;
+mod foreign_tables;
 mod guarantee;
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -29,6 +33,7 @@ mod password;
 mod rig;
 mod rights;
 mod room;
+mod sessions;
 mod slots;
 mod unknown;
 #[path = "../until/mod.rs"]

@@ -12,6 +12,9 @@ mod failover;
 mod fake_server;
 #[path = "../few_connections/mod.rs"]
 mod few_connections;
+#[path = "../foreign/mod.rs"]
+mod foreign;
+mod foreign_tables;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hostile;
@@ -29,6 +32,7 @@ mod pooler;
 mod rig;
 mod rights;
 mod room;
+mod session;
 mod slots;
 mod statements;
 #[path = "../until/mod.rs"]

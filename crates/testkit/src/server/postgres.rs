@@ -172,6 +172,12 @@ impl PostgresServer {
         self.port
     }
 
+    /// The directory of its unix socket.
+    #[must_use]
+    pub fn socket_directory(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
     /// The URL of its database.
     #[must_use]
     pub fn url(&self) -> String {

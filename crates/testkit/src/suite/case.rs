@@ -75,6 +75,11 @@ pub(super) fn needs_modes(profile: &Profile) -> Option<&'static str> {
     (profile.modes != leasehold_core::Modes::All).then_some("names can be claimed exclusively alone")
 }
 
+/// The reason to skip a case that needs names, owners and modes of claims on the server.
+pub(super) fn needs_stored_claims(profile: &Profile) -> Option<&'static str> {
+    (!profile.stores_claims).then_some("the server stores only locks, and nothing of their claims")
+}
+
 /// The reason to skip a case that needs holds that lapse.
 pub(super) fn needs_lease(profile: &Profile) -> Option<&'static str> {
     (profile.life != leasehold_core::Life::Lease).then_some("a hold is not a lease of its own")

@@ -33,7 +33,7 @@ async fn a_free_name_is_granted(fixture: &Fixture<'_>) -> Outcome {
         "the name had no previous hold, but the grant reports {:?}",
         grant.previous
     );
-    let has_ttl = fixture.profile().life != leasehold_core::Life::Process;
+    let has_ttl = fixture.profile().life.lapses();
     ensure!(grant.ttl.is_some() == has_ttl, "a {:?} granted the ttl {:?}", fixture.profile().life, grant.ttl);
     client.release_hold(&claim, &grant).await
 }

@@ -11,7 +11,7 @@ use leasehold_core::{
     Release, Released, View,
 };
 
-use super::{Disturbance, Harness, case::Outcome};
+use super::{Disturbance, Harness, Stored, case::Outcome};
 use crate::{
     claims,
     stopwatch::Stopwatch,
@@ -131,6 +131,22 @@ impl<'a> Fixture<'a> {
             }
             self.advance(TRY_INTERVAL).await;
         }
+    }
+
+    /// Ends the case as skipped unless the system stores this much of a hold.
+    pub(super) fn need_stored(&self, needed: Stored) -> Outcome {
+        match (self.stored(), needed) {
+            (Stored::NamesOnly, _) => Err(Stop::Skip("the system does not store who holds a name".into())),
+            (Stored::HashedNames, Stored::Everything) => {
+                Err(Stop::Skip("the system stores only hashes of names".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the system stores of a hold.
+    pub(super) fn stored(&self) -> Stored {
+        self.harness.stored()
     }
 
     pub(super) fn accepts(&self, name: &Name) -> bool {

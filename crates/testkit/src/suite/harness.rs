@@ -52,6 +52,11 @@ pub trait Harness: Sync {
         true
     }
 
+    /// What the system stores of a hold, for those who look at it.
+    fn stored(&self) -> Stored {
+        Stored::Everything
+    }
+
     /// How long, in real time, a notification may take before it counts as lost. It is so long that only a lost
     /// notification exceeds it.
     fn patience(&self) -> Duration {
@@ -62,6 +67,18 @@ pub trait Harness: Sync {
     /// calls this function after each case, or after all parallel cases. At that time every claim has been released, so
     /// nothing may be left. Each item is a text that contains the name that the item belongs to.
     fn leftovers(&self) -> BoxFuture<'_, Vec<String>>;
+}
+
+/// What a system stores of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stored {
+    /// The name, the claim id, the token and the label of the owner.
+    Everything,
+    /// The claim id and the token; the name only as a hash, and no label.
+    HashedNames,
+    /// Only that the name is held.
+    NamesOnly,
 }
 
 /// A disturbance of the system by the harness.

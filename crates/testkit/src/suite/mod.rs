@@ -25,7 +25,7 @@ mod release;
 mod renew;
 mod tokens;
 
-pub use harness::{Disturbance, Harness, max_waiters_or, wait_for_no_leftovers};
+pub use harness::{Disturbance, Harness, Stored, max_waiters_or, wait_for_no_leftovers};
 pub use report::Report;
 pub use run::{engine, run_engine};
 

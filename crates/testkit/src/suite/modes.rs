@@ -4,7 +4,7 @@ use futures_util::future::{try_join, try_join_all};
 use leasehold_core::{EngineError, Fault, How, Mode};
 
 use super::{
-    case::{Case, Outcome, case, ensure, expect_match, needs_modes},
+    case::{Case, Outcome, case, ensure, expect_match, needs_modes, needs_stored_claims},
     fixture::{Client, Fixture},
 };
 
@@ -16,8 +16,14 @@ pub(super) const CASES: &[Case] = &[
     case!(a_hold_of_several_permits_counts_them_all, skip = needs_modes),
     case!(concurrent_tries_that_fit_are_all_granted, skip = needs_modes),
     case!(a_refused_try_does_not_block_a_smaller_one, skip = needs_modes),
-    case!(permits_of_another_limit_are_refused, skip = needs_modes),
-    case!(permits_and_locks_do_not_mix, skip = needs_modes),
+    case!(
+        permits_of_another_limit_are_refused,
+        skip = |profile| needs_modes(profile).or(needs_stored_claims(profile))
+    ),
+    case!(
+        permits_and_locks_do_not_mix,
+        skip = |profile| needs_modes(profile).or(needs_stored_claims(profile))
+    ),
     case!(a_free_name_can_change_its_mode, skip = needs_modes),
 ];
 

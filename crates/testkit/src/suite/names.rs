@@ -3,14 +3,15 @@
 use leasehold_core::{Mode, Name};
 
 use super::{
-    case::{Case, Outcome, case, ensure},
+    Stored,
+    case::{Case, Outcome, case, ensure, needs_stored_claims},
     fixture::Fixture,
 };
 
 pub(super) const CASES: &[Case] = &[
     case!(odd_names_do_not_collide),
     case!(the_longest_names_do_not_collide),
-    case!(odd_names_are_shown_and_listed),
+    case!(odd_names_are_shown_and_listed, skip = needs_stored_claims),
 ];
 
 /// Suffixes that a store, path, pattern or script may interpret.
@@ -129,6 +130,7 @@ async fn the_longest_names_do_not_collide(fixture: &Fixture<'_>) -> Outcome {
 }
 
 async fn odd_names_are_shown_and_listed(fixture: &Fixture<'_>) -> Outcome {
+    fixture.need_stored(Stored::Everything)?;
     let client = fixture.client().await;
     let mut names = odd_names(fixture);
     for name in &names {

@@ -1,0 +1,169 @@
+//! Why names could not be locked in a transaction.
+
+use std::fmt;
+
+use super::RowLock;
+use crate::Dialect;
+
+type BoxedError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why [`row_lock`](super::row_lock) failed. The transaction must be rolled back.
+#[derive(thiserror::Error)]
+#[error("{message}")]
+pub struct RowLockError {
+    kind: RowLockErrorKind,
+    message: String,
+    source: Option<BoxedError>,
+}
+
+/// The kinds of [`RowLockError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RowLockErrorKind {
+    /// Another transaction has locked a name, and this call does not wait.
+    Taken,
+    /// Another transaction has locked a name, and the wait for it ended: by [`RowLock::wait`], or by a time limit of
+    /// the server or of the session.
+    TimedOut,
+    /// The server cannot give this transaction the lock, but it can give the lock to a new one: the transaction has
+    /// read data that is now out of date (SQLSTATE 40001), or two transactions waited for each other.
+    Conflict,
+    /// The connection broke. The server rolls the transaction back.
+    Disconnected,
+    /// The transaction has written before. Locks that are taken one after another can wait for each other.
+    NotFirst,
+    /// The table of the locks does not exist.
+    MissingTable,
+    /// The user may not read and write the table of the locks.
+    Denied,
+    /// The names or options are wrong.
+    Invalid,
+    /// Another error of the database; it is the source of this error.
+    Database,
+}
+
+/// The failure of a statement, as the adapter of a client library reports it.
+#[derive(Debug)]
+pub struct Failure {
+    pub(super) kind: RowLockErrorKind,
+    /// The text of the server or of the client library.
+    pub(super) message: String,
+    pub(super) source: Option<BoxedError>,
+}
+
+impl Failure {
+    /// A failure that the code of row locks itself finds.
+    pub(super) fn new(kind: RowLockErrorKind, message: &str) -> Self {
+        Self { kind, message: message.to_owned(), source: None }
+    }
+
+    /// Another transaction has locked all names, or one of them if the call needs all.
+    pub(super) fn taken() -> Self {
+        Self::new(RowLockErrorKind::Taken, "another transaction has locked it")
+    }
+
+    /// The failure that a client library reports.
+    pub(super) fn of<E>(kind: RowLockErrorKind, message: String, source: E) -> Self
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        Self { kind, message, source: Some(Box::new(source)) }
+    }
+}
+
+impl RowLockError {
+    /// An error about wrong names or options.
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self { kind: RowLockErrorKind::Invalid, message: message.into(), source: None }
+    }
+
+    /// The error about these names, with what to do.
+    pub(super) fn of(failure: Failure, lock: &RowLock, dialect: Dialect) -> Self {
+        let Failure { kind, message, source } = failure;
+        let what_to_do = match kind {
+            RowLockErrorKind::MissingTable => format!(": create it by {}", lock.schema(dialect)),
+            RowLockErrorKind::Conflict | RowLockErrorKind::Disconnected => {
+                ": roll back, and run the whole transaction again".to_owned()
+            }
+            RowLockErrorKind::NotFirst => {
+                ": lock all names in one call before the first write, or allow it by after_writes()"
+                    .to_owned()
+            }
+            RowLockErrorKind::Denied => {
+                format!(": grant SELECT, INSERT and UPDATE on {}", lock.table_name())
+            }
+            _ => String::new(),
+        };
+        let message = format!("row lock of {}: {message}{what_to_do}", lock.described());
+        Self { kind, message, source }
+    }
+
+    /// The kind of the error.
+    #[must_use]
+    pub const fn kind(&self) -> RowLockErrorKind {
+        self.kind
+    }
+
+    /// Another transaction has locked a name: at once, or until the wait ended.
+    #[must_use]
+    pub const fn is_taken(&self) -> bool {
+        matches!(self.kind, RowLockErrorKind::Taken | RowLockErrorKind::TimedOut)
+    }
+
+    /// Whether the same transaction can succeed if it is rolled back and run again from its begin: after a conflict,
+    /// and after the connection broke. Nothing was committed.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self.kind, RowLockErrorKind::Conflict | RowLockErrorKind::Disconnected)
+    }
+}
+
+impl fmt::Debug for RowLockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RowLockError({:?}: {})", self.kind, self.message)
+    }
+}
+
+/// The kind of an error of PostgreSQL, by its SQLSTATE.
+#[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
+pub(super) fn postgres_kind(code: &str) -> RowLockErrorKind {
+    match code {
+        // The second is the end of statement_timeout.
+        "55P03" | "57014" => RowLockErrorKind::TimedOut,
+        "40001" | "40P01" => RowLockErrorKind::Conflict,
+        "42P01" => RowLockErrorKind::MissingTable,
+        "42501" => RowLockErrorKind::Denied,
+        // The server ends the session, or a pooler lost it.
+        "57P01" | "57P02" | "57P03" | "25P03" | "25P04" => RowLockErrorKind::Disconnected,
+        code if code.starts_with("08") => RowLockErrorKind::Disconnected,
+        _ => RowLockErrorKind::Database,
+    }
+}
+
+/// The kind of an error of MySQL or MariaDB, by its number.
+#[cfg(any(feature = "sqlx", feature = "mysql_async"))]
+pub(super) fn mysql_kind(number: u16) -> RowLockErrorKind {
+    match number {
+        // The others are the ends of max_execution_time and max_statement_time.
+        1205 | 3024 | 1969 => RowLockErrorKind::TimedOut,
+        // The second: the row has changed since the transaction's snapshot (innodb_snapshot_isolation).
+        1213 | 1020 => RowLockErrorKind::Conflict,
+        1146 => RowLockErrorKind::MissingTable,
+        1044 | 1142 | 1143 => RowLockErrorKind::Denied,
+        1053 | 1927 | 2006 | 2013 | 4031 => RowLockErrorKind::Disconnected,
+        _ => RowLockErrorKind::Database,
+    }
+}
+
+/// The kind of an error of SQLite, by its extended code and its message: it has no code for a missing table.
+#[cfg(feature = "sqlx")]
+pub(super) fn sqlite_kind(code: u32, message: &str) -> RowLockErrorKind {
+    const BUSY_SNAPSHOT: u32 = 517;
+    match code & 0xff {
+        _ if code == BUSY_SNAPSHOT => RowLockErrorKind::Conflict,
+        // Busy, and locked by another connection with the same cache.
+        5 | 6 => RowLockErrorKind::TimedOut,
+        1 if message.contains("no such table") => RowLockErrorKind::MissingTable,
+        _ => RowLockErrorKind::Database,
+    }
+}

@@ -1,0 +1,93 @@
+//! Transactions of `sqlx`, of any of its database systems that row locks know.
+//!
+//! The code is generic, and finds out by its name which system it has: so this crate needs none of the drivers of
+//! `sqlx`.
+
+use leasehold_core::BoxFuture;
+use sqlx::{
+    AssertSqlSafe, ColumnIndex, Database, Decode, Encode, Error, Executor, IntoArguments, Row, Transaction,
+    Type, error::DatabaseError,
+};
+
+use super::{
+    RowLockError, RowLockErrorKind,
+    error::{Failure, mysql_kind, postgres_kind, sqlite_kind},
+    transaction::Statements,
+};
+use crate::Dialect;
+
+impl<DB> Statements for Transaction<'_, DB>
+where
+    DB: Database,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    String: Type<DB>,
+    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    i64: Type<DB>,
+    for<'r> i64: Decode<'r, DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    fn dialect(&self) -> Result<Dialect, RowLockError> {
+        match DB::NAME {
+            "PostgreSQL" => Ok(Dialect::Postgres),
+            "MySQL" => Ok(Dialect::Mysql),
+            "SQLite" => Ok(Dialect::Sqlite),
+            other => Err(RowLockError::invalid(format!(
+                "row locks know PostgreSQL, MySQL, MariaDB and SQLite, and not {other}"
+            ))),
+        }
+    }
+
+    fn rows<'a>(
+        &'a mut self,
+        text: &'a str,
+        parameters: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<(i64, i64)>, Failure>> {
+        Box::pin(async move {
+            let connection: &mut DB::Connection = &mut *self;
+            let rows = if parameters.is_empty() {
+                connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(text))).await
+            } else {
+                let query = parameters
+                    .iter()
+                    .fold(sqlx::query(AssertSqlSafe(text)), |query, name| query.bind(name.as_str()));
+                connection.fetch_all(query).await
+            };
+            let mut pairs = Vec::new();
+            for row in rows.map_err(failure)? {
+                // A pragma that sets a value returns one column.
+                if row.len() > 1 {
+                    let pair = row.try_get(0).and_then(|first| Ok((first, row.try_get(1)?)));
+                    pairs.push(pair.map_err(failure)?);
+                }
+            }
+            Ok(pairs)
+        })
+    }
+}
+
+fn failure(error: Error) -> Failure {
+    let (kind, message) = match &error {
+        Error::Database(answer) => (kind_of(&**answer), answer.message().to_owned()),
+        Error::Io(_) | Error::PoolClosed | Error::WorkerCrashed => {
+            (RowLockErrorKind::Disconnected, error.to_string())
+        }
+        _ => (RowLockErrorKind::Database, error.to_string()),
+    };
+    Failure::of(kind, message, error)
+}
+
+/// The kind of an error of a database system. A SQLSTATE is five characters long; a code of SQLite is a number of up to
+/// four digits. MySQL has its own numbers, which `sqlx` shows only in the text before the SQLSTATE.
+fn kind_of(answer: &dyn DatabaseError) -> RowLockErrorKind {
+    let (code, text) = (answer.code().unwrap_or_default(), answer.to_string());
+    let number = text.split_once(' ').and_then(|(number, rest)| {
+        let number = number.parse().ok()?;
+        rest.starts_with(&format!("({code})")).then_some(number)
+    });
+    match (number, code.parse()) {
+        (Some(number), _) => mysql_kind(number),
+        (None, Ok(number)) if code.len() < 5 => sqlite_kind(number, answer.message()),
+        _ => postgres_kind(&code),
+    }
+}

@@ -1,0 +1,52 @@
+//! Programs that take an advisory lock with the key of another package: they and leasehold exclude each other.
+
+use leasehold_core::Locks;
+
+use super::rig::{SessionRig, at_once, engine_of};
+use crate::rig::acquire;
+
+/// A derivation, a name, and the arguments that the other program gives to the lock functions.
+const KEYS: [(&str, &str, &str); 18] = [
+    ("advisory-lock", "nightly", "-1251853526, 379575101"),
+    ("bigint:-4711", "nightly", "-4711"),
+    ("bigint", "9223372036854775807", "9223372036854775807"),
+    ("dotnet", "nightly", "-576242034, -1690517505"),
+    ("dotnet", "00000003,ffffffff", "3, -1"),
+    ("dotnet", "ffffffffffffffff", "-1"),
+    ("dotnet", "some very long name", "1765484347666752899"),
+    ("flyway", "public.flyway_schema_history", "77433833903597"),
+    ("int,int:7,-11", "nightly", "7, -11"),
+    ("int,int", "7,11", "7, 11"),
+    ("pals", "shop.nightly", "-5525528342958411330"),
+    ("rails", "nightly", "550136877389907570"),
+    ("sha256be", "nightly", "3043134503785307926"),
+    ("sha256le", "nightly", "1630262648214010666"),
+    ("sqlalchemy-dlock", "nightly", "-6609291228350792459"),
+    ("sqlx", "my first Postgres advisory lock!", "-5560419505042474287"),
+    ("symfony", "nightly", "267906906"),
+    ("tooz", "nightly", "10, 227"),
+];
+
+#[test]
+fn programs_with_the_keys_of_other_packages_are_excluded_both_ways() {
+    let rig = SessionRig::new();
+    let (program, connection) =
+        rig.run(tokio_postgres::connect(&rig.server.url(), tokio_postgres::NoTls)).unwrap();
+    rig.runtime.spawn(connection);
+    let ask = |function: &str, key: &str| -> bool {
+        let text = format!("SELECT {function}({key})");
+        rig.run(program.query_one(&text, &[])).unwrap().get(0)
+    };
+    for (lock_key, name, key) in KEYS {
+        let options = at_once().lock_key(lock_key).unwrap();
+        let locks = Locks::builder(engine_of("postgres", rig.server.port(), options)).build();
+        assert!(ask("pg_try_advisory_lock", key), "{lock_key}");
+        let taken = locks.mutex(name).blocking().try_acquire();
+        assert!(taken.is_err_and(|error| error.is_taken()), "{lock_key} {name}");
+        assert!(ask("pg_advisory_unlock", key));
+        let guard = acquire(&locks, name);
+        assert!(!ask("pg_try_advisory_lock", key), "{lock_key} {name}");
+        guard.release_blocking().unwrap();
+        assert!(ask("pg_try_advisory_lock", key) && ask("pg_advisory_unlock", key), "{lock_key} {name}");
+    }
+}
