@@ -8,9 +8,12 @@ use super::{
     super::{KeyedClaim, Outcome, SessionTerms, Table},
     Process, World, claim_of, keys_of,
 };
-use crate::session::{
-    lock_key::Key,
-    server::{NameKeys, Share},
+use crate::{
+    database::Failed,
+    session::{
+        lock_key::Key,
+        server::{BatchReply, NameKeys, Share, Tried},
+    },
 };
 
 /// A claim that a test asks for at a time.
@@ -162,4 +165,28 @@ fn permit_tries_are_spread_over_batches() {
     assert_eq!(tries, 100);
     let held = |outcome: &Outcome| matches!(outcome, Outcome::Answer(_, Ok(Answer::Held(_))));
     assert_eq!(table.take_outcomes().iter().filter(|outcome| held(outcome)).count(), 100);
+}
+
+/// A try that failed alone fails its own claim alone, and leaves its key free.
+#[test]
+fn a_failed_try_fails_no_other_claim_of_its_batch() {
+    let mut world = World::new(0);
+    let now = world.now;
+    let claims = [world.new_claim(0, Mode::Exclusive), world.new_claim(1, Mode::Exclusive)];
+    let table = &mut world.processes[0].table;
+    for (number, claim) in claims.iter().enumerate() {
+        let keyed = KeyedClaim { claim, keys: keys_of(number), permit_keys: None, asked: now };
+        table.claim(keyed, How::Create, now);
+    }
+    let batch = table.take_batch().unwrap();
+    let failed = Failed::new(Fault::Retry, "the gate is closed");
+    let tried = vec![Tried::Failed(failed), Tried::Granted(Vec::new())];
+    table.apply(batch, BatchReply { tried, token: 1, ..BatchReply::default() }, now, now);
+    let outcomes = table.take_outcomes();
+    let [Outcome::Answer(first, Err(error)), Outcome::Answer(second, Ok(Answer::Held(_)))] = &outcomes[..]
+    else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!(([*first, *second], error.fault), (claims.each_ref().map(|claim| claim.id), Fault::Retry));
+    assert_eq!(table.keys.keys().collect::<Vec<_>>(), [&keys_of(1).lock]);
 }
