@@ -7,7 +7,10 @@ use leasehold_sql::{SessionEngine, SessionOptions};
 use leasehold_testkit::server::MariadbServer;
 
 use super::rig::{Program, event_of, keys_of, no_delay, session_at};
-use crate::rig::{Rig, USER, as_user, assert_taken, claim, claim_and_hold, hold_of, release_hold};
+use crate::{
+    rig::{Rig, USER, as_user, assert_taken, claim, claim_and_hold, hold_of, release_hold},
+    until::until,
+};
 
 #[tokio::test]
 async fn a_read_only_server_is_refused() {
@@ -26,22 +29,26 @@ async fn holds_end_when_their_server_becomes_read_only() {
     rig.server.query("SET GLOBAL read_only = 1");
     let renewed = one.renew(&[hold_of(&mine, &grant)]).await.remove(0);
     assert!(matches!(renewed, Renewed::Lost(_)), "{renewed:?}");
-    let error = refusal(&one).await;
+    let error = refusal(&one);
     assert!(error.fault == Fault::Refused && error.message.contains("name the primary"), "{error:?}");
     rig.server.query("SET GLOBAL read_only = 0");
     claim_and_hold(&*rig.session(), &claim("a")).await;
 }
 
-/// The error of a claim on a server that became read-only. The first answers can be that the connection of the session
-/// is closed.
-async fn refusal(engine: &SessionEngine) -> EngineError {
-    for _ in 0..100 {
-        let error = engine.claim(&claim("b"), How::Create).await.unwrap_err();
-        if error.fault != Fault::Retry {
-            return error;
-        }
-    }
-    panic!("the server is not refused")
+/// The error of a claim on a server that became read-only, when the client has connected again. The first answers are
+/// that the connection of the session is closed.
+fn refusal(engine: &SessionEngine) -> EngineError {
+    let mut last = None;
+    until("the server is refused", || {
+        let next = claim("b");
+        let claiming = engine.claim(&next, How::Create);
+        let answer = tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(claiming));
+        let error = answer.unwrap_err();
+        let is_refused = error.fault != Fault::Retry;
+        last = Some(error);
+        is_refused
+    });
+    last.unwrap()
 }
 
 /// A waiting claim is not granted by a server that became read-only, however its name became free.
@@ -70,7 +77,7 @@ async fn an_idle_session_is_not_granted_by_a_server_that_became_read_only() {
     rig.server.query("SET GLOBAL read_only = 1");
     let answer = one.claim(&claim("b"), How::Create).await;
     assert!(answer.is_err(), "{answer:?}");
-    let error = refusal(&one).await;
+    let error = refusal(&one);
     assert!(error.fault == Fault::Refused && error.message.contains("name the primary"), "{error:?}");
 }
 
