@@ -25,7 +25,7 @@ pub(super) const ETCD: &[&str] =
 pub(super) const ZOOKEEPER: &[&str] =
     &["zookeeper-free", "zookeeper-handover", "zookeeper-contended", "zookeeper-holds", "zookeeper-recipes"];
 pub(super) const POSTGRES: &[&str] =
-    &["postgres-free", "postgres-handover", "postgres-notify", "postgres-session"];
+    &["postgres-free", "postgres-handover", "postgres-notify", "postgres-session", "row-lock"];
 pub(super) const OTHERS: &[&str] = &["mysql-free", "mysql-waiters", "sqlite-free", "sqlite-handover"];
 pub(super) const BUILD: &[&str] = &["build"];
 
