@@ -73,6 +73,7 @@ const SOLD_TWICE: &str = "orders that got a piece that was sold already";
 const NO_PRIZE: &str = "winners without a prize";
 const RUN_AGAIN: &str = "runs of a tick that had run already";
 const JOB_RUN_AGAIN: &str = "runs of a job that had run already";
+const SENT_AGAIN: &str = "messages sent again";
 const BEYOND: &str = "calls beyond the quota";
 const BUILT_AGAIN: &str = "rebuilds of a page that was built already";
 const GIVEN_UP: &str = "orders given up because a killed worker holds the lock";
@@ -109,6 +110,7 @@ scenario!(flash_sale_sql, FENCED, SOLD_TWICE,
     with_locks_on_mariadb_and_the_stock_in_postgres "--url mariadb --stock postgres"
 );
 
+scenario!(singleton_worker, ["the active worker killed", "60 of 60 messages sent"], SENT_AGAIN, on_postgres "");
 scenario!(job_scheduler, ["worker 0 killed", "40 of 40 jobs run"], JOB_RUN_AGAIN, on_postgres "");
 
 mod on_files_without_a_lease {
@@ -126,7 +128,9 @@ mod on_files_without_a_lease {
 
 /// Without a lock, and with the lock of an article. Here a scenario succeeds only if something went wrong.
 mod what_goes_wrong {
-    use super::{BEYOND, BUILT_AGAIN, GIVEN_UP, JOB_RUN_AGAIN, NO_PRIZE, RUN_AGAIN, SOLD_TWICE, judge};
+    use super::{
+        BEYOND, BUILT_AGAIN, GIVEN_UP, JOB_RUN_AGAIN, NO_PRIZE, RUN_AGAIN, SENT_AGAIN, SOLD_TWICE, judge,
+    };
 
     macro_rules! wrong {
         ($($name:ident: $program:literal $line:literal $wrong:ident)+) => {
@@ -150,6 +154,8 @@ mod what_goes_wrong {
         flash_sale_mariadb_under_a_row_that_stays: "flash_sale_sql" "--textbook --stock mariadb" GIVEN_UP
         job_scheduler_without_a_lock: "job_scheduler" "--without-lock" JOB_RUN_AGAIN
         job_scheduler_under_a_lock_that_ends_with_its_statement: "job_scheduler" "--textbook" JOB_RUN_AGAIN
+        singleton_worker_without_a_lock: "singleton_worker" "--without-lock" SENT_AGAIN
+        singleton_worker_under_a_lock_that_ends_with_its_statement: "singleton_worker" "--textbook" SENT_AGAIN
         prize_draw_without_a_lock: "prize_draw" "--without-lock" NO_PRIZE
         prize_draw_in_redis_without_a_lock: "prize_draw" "--without-lock --pot redis" NO_PRIZE
         prize_draw_under_a_lock_with_one_owner: "prize_draw" "--textbook" NO_PRIZE

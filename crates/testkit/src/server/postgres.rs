@@ -1,10 +1,8 @@
 //! A private PostgreSQL.
 
-#[cfg(feature = "tls")]
-use std::path::PathBuf;
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     thread::sleep,
     time::{Duration, Instant},
