@@ -105,7 +105,7 @@ fn wrong_urls_are_78() {
         ),
         (
             "postgres://h/d?sslsni=1",
-            "sslmode, ssl, ca, sslrootcert, cert, sslcert, key, sslkey, password_file, schema, table_owner, hold",
+            "sslmode, ssl, ca, sslrootcert, cert, sslcert, key, sslkey, password_file, schema, table_owner, max_connections, layout, hold, prefix",
         ),
         ("postgres://h/d?target_session_attrs=standby", "a lock must be written"),
         ("postgres://h/d?target_session_attrs=hunter2", "read-write, primary and any are known"),
@@ -117,7 +117,7 @@ fn wrong_urls_are_78() {
         ("postgres://u:1234?user=hunter2@h/d", "%3F"),
         ("postgres://h/d?connect_timeout=1.5", "500ms"),
         ("postgres://h/d?hold=advisory", "lease (the default), session and row are known"),
-        ("postgres://h/d?hold=session&schema=x", "schema is about tables, and hold=session has none"),
+        ("postgres://h/d?hold=session&schema=x", "schema is about tables, and hold=session has one connection without tables"),
         ("postgres://h/d?hold=session&table_owner=x", "table_owner is about tables"),
         ("postgres://h/d?hold=session&listen_url=postgres://h/d", "listen_url is about tables"),
         ("postgres://h/d?hold=session&delay=hunter2", "delay is to be written like 0s or 15s"),
@@ -137,7 +137,7 @@ fn wrong_urls_are_78() {
         ("mysql://h/d?hold=row&table=t&column=", "names with letters, digits and _ only"),
         ("postgres://h/d?listen_url=mysql://u:hunter2@h/d", "postgres://user@host:5432/database"),
         ("mysql://u:hunter2@h", "mysql://user@host:3306/database"),
-        ("mysql://h/d?hold=advisory", "lease (the default) and session are known"),
+        ("mysql://h/d?hold=advisory", "lease (the default), session and row are known"),
         ("mysql://h/d?hold=session&delay=61s", "delay is from 0s to 60s"),
         (
             "mysql://h/d?hold=session&lock_key=hunter2",
@@ -149,7 +149,7 @@ fn wrong_urls_are_78() {
         ("mysql://h/d/e", "mysql://user@host:3306/database"),
         (
             "mysql://h/d?listen_url=x",
-            "known options are connect_timeout, when_unreachable, max_waiting, socket, unix_socket, password_file, hold, charset, tls, ssl-mode",
+            "known options are connect_timeout, when_unreachable, max_waiting, schema, socket, unix_socket, password_file, hold, charset, tls, ssl-mode",
         ),
         ("mysql://h/d?ssl-mode=SOME", "verify-full are known"),
         ("sqlite:", "sqlite:///path/to/file.db"),
@@ -159,7 +159,7 @@ fn wrong_urls_are_78() {
         ("sqlite:none.db?mode=rw", "does not exist"),
         (
             "sqlite:///locks.db?cache=shared",
-            "known options are connect_timeout, when_unreachable, max_waiting, hold, mode",
+            "known options are connect_timeout, when_unreachable, max_waiting, hold, mode, prefix",
         ),
     ] {
         let output = finish(bare(&["--url", url, "run", "x", "--", "true"]));
