@@ -13,7 +13,7 @@ use crate::{
 /// The shortest session of the tests' servers is a second.
 const SHORT_SESSION_MILLIS: u32 = 1500;
 /// The number of nodes of a dead session.
-const DEAD_NODES: usize = 3000;
+const DEAD_NODES: usize = 1000;
 
 /// The data of a node of this claim.
 fn record(claim: &Claim) -> Vec<u8> {
