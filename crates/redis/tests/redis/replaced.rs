@@ -83,7 +83,7 @@ fn a_late_answer_of_a_node_that_was_not_replaced_is_not_valid() {
 }
 
 /// A replica takes over a node and lacks a hold, and no connection is closed. A client finds the loss when a request is
-/// redirected to the replica.
+/// redirected to the replica, or earlier if the busy machine delays answers for so long that the client asks anew.
 fn reports_a_loss_once_redirected_to_the_replica(rig: &ClusterRig, owner: usize, replica: usize) {
     let locks = rig.locks();
     let guard = locks.mutex("{x}").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
@@ -93,7 +93,6 @@ fn reports_a_loss_once_redirected_to_the_replica(rig: &ClusterRig, owner: usize,
     // owners of all slots at once.
     rig.cluster().wait_until_stable();
     rig.cluster().command(replica, &["DEL", "lock:{x}"]);
-    assert!(guard.check(), "the client does not know yet");
     rig.until("another name of the slot is granted there", || {
         let other = locks.mutex("{x}other").blocking().acquire_within(PATIENCE);
         other.and_then(Guard::release_blocking).is_ok()
