@@ -117,7 +117,10 @@ fn wrong_urls_are_78() {
         ("postgres://u:1234?user=hunter2@h/d", "%3F"),
         ("postgres://h/d?connect_timeout=1.5", "500ms"),
         ("postgres://h/d?hold=advisory", "lease (the default), session and row are known"),
-        ("postgres://h/d?hold=session&schema=x", "schema is about tables, and hold=session has one connection without tables"),
+        (
+            "postgres://h/d?hold=session&schema=x",
+            "schema is about tables, and hold=session has one connection without tables",
+        ),
         ("postgres://h/d?hold=session&table_owner=x", "table_owner is about tables"),
         ("postgres://h/d?hold=session&listen_url=postgres://h/d", "listen_url is about tables"),
         ("postgres://h/d?hold=session&delay=hunter2", "delay is to be written like 0s or 15s"),

@@ -12,9 +12,13 @@ mod engine;
 mod server;
 mod table;
 
+#[cfg(feature = "mysql")]
+pub(crate) use self::server::LONGEST_TTL;
+#[cfg(feature = "postgres")]
+pub(crate) use self::server::RowHolder;
 pub(crate) use self::{
     client::EndReport,
-    server::{LONGEST_TTL, LookedRow, MAX_LISTED, RowHolder, RowServer, RowSession, TryLock},
+    server::{LookedRow, MAX_LISTED, RowServer, RowSession, TryLock},
 };
 pub use self::{engine::RowEngine, table::RowTable};
 

@@ -65,6 +65,7 @@ impl Key {
 
 /// The derivation of keys from names, as the URL option `lock_key` chooses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "MySQL has fewer derivations"))]
 pub(crate) enum LockKey {
     /// leasehold's own: a hash of the name, in a form that no other program makes.
     #[default]
@@ -74,6 +75,7 @@ pub(crate) enum LockKey {
     /// These two numbers, whatever the name is; without numbers, the name is the two numbers.
     Ints(Option<(i32, i32)>),
     /// The name itself.
+    #[cfg_attr(not(feature = "mysql"), expect(dead_code, reason = "PostgreSQL has numbers as keys"))]
     Name,
     /// npm `advisory-lock` and `pg-mutex-lock`.
     AdvisoryLock,

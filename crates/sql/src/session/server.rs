@@ -41,6 +41,7 @@ pub(crate) struct Try {
 
 /// Permits to take: some of these keys.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "MySQL has no permits"))]
 pub(crate) struct PermitKeys {
     /// The keys of the permits that this session does not have.
     pub(crate) candidates: Vec<Key>,
@@ -103,6 +104,7 @@ pub(crate) enum Tried {
     /// Another session has the lock, or too many permits. The session took nothing.
     Taken,
     /// The try failed, and the other parts of the batch did not. The session took nothing.
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "only a try of permits fails alone"))]
     Failed(Failed),
 }
 
@@ -188,6 +190,7 @@ pub(crate) struct KeyHolder {
 /// Receives the events of the sessions.
 pub(crate) trait SessionEvents: Send + Sync + 'static {
     /// The names with this key of their waiters may be free.
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "MySQL notifies nobody"))]
     fn may_be_free(&self, waiters: &Key);
 
     /// The connection of the session with this number ended.
