@@ -56,12 +56,12 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
         }
         return Ok(opened_rows(leasehold_sql::postgres::row_engine(config, rows)));
     }
-    let (schema, table_owner) = (url.take("schema"), url.take("table_owner"));
+    let schema = url.take("schema");
     if url.value("hold") == Some("session") {
         let of_tables = [
             ("listen_url", config.has_listen_url()),
             ("schema", schema.is_some()),
-            ("table_owner", table_owner.is_some()),
+            ("table_owner", url.has_option("table_owner")),
             ("max_connections", url.has_option("max_connections")),
         ];
         if let Some((name, _)) = of_tables.into_iter().find(|(_, is_given)| *is_given) {
@@ -88,7 +88,7 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
         url.check_all_taken()?;
         return Ok(opened_foreign(foreign_table_engine(config, table, &Env::system())));
     }
-    if let Some(role) = table_owner {
+    if let Some(role) = url.take("table_owner") {
         config = config.table_owner(&role);
     }
     check_hold_option(url, "lease (the default), session and row are known")?;

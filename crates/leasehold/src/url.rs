@@ -74,7 +74,16 @@ impl Url {
     }
 
     /// The options that were not taken yet.
-    #[cfg(all(test, feature = "tokio-postgres"))]
+    #[cfg(all(
+        test,
+        feature = "tls",
+        feature = "tokio-postgres",
+        feature = "sqlx-postgres",
+        feature = "sqlx-mysql",
+        feature = "sqlx-sqlite",
+        feature = "mysql_async",
+        feature = "redis-client"
+    ))]
     pub(crate) fn options(&self) -> impl Iterator<Item = (&str, &str)> {
         self.options.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }

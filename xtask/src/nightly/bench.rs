@@ -26,7 +26,8 @@ pub(super) const ZOOKEEPER: &[&str] =
     &["zookeeper-free", "zookeeper-handover", "zookeeper-contended", "zookeeper-holds", "zookeeper-recipes"];
 pub(super) const POSTGRES: &[&str] =
     &["postgres-free", "postgres-handover", "postgres-notify", "postgres-session", "row-lock"];
-pub(super) const OTHERS: &[&str] = &["mysql-free", "mysql-waiters", "sqlite-free", "sqlite-handover"];
+pub(super) const OTHERS: &[&str] =
+    &["mysql-free", "mysql-waiters", "sqlite-free", "sqlite-handover", "engines"];
 pub(super) const BUILD: &[&str] = &["build"];
 
 /// Builds the programs that are measured.

@@ -105,7 +105,7 @@ fn wrong_urls_are_78() {
         ),
         (
             "postgres://h/d?sslsni=1",
-            "sslmode, ssl, ca, sslrootcert, cert, sslcert, key, sslkey, password_file, schema, table_owner, max_connections, layout, hold, prefix",
+            "sslmode, ssl, ca, sslrootcert, cert, sslcert, key, sslkey, password_file, schema, max_connections, layout, table_owner, hold, prefix",
         ),
         ("postgres://h/d?target_session_attrs=standby", "a lock must be written"),
         ("postgres://h/d?target_session_attrs=hunter2", "read-write, primary and any are known"),
