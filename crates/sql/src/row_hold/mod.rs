@@ -12,7 +12,7 @@ mod engine;
 mod server;
 mod table;
 
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "mysql", test))]
 pub(crate) use self::server::LONGEST_TTL;
 #[cfg(feature = "postgres")]
 pub(crate) use self::server::RowHolder;

@@ -7,7 +7,7 @@
 mod apply;
 mod queue;
 mod release;
-#[cfg(test)]
+#[cfg(all(test, feature = "postgres"))]
 mod tests;
 mod watch;
 
