@@ -7,7 +7,8 @@
 mod apply;
 mod queue;
 mod release;
-#[cfg(all(test, feature = "postgres"))]
+#[cfg(feature = "postgres")]
+#[cfg(test)]
 mod tests;
 mod watch;
 
