@@ -75,32 +75,6 @@ impl Locks {
         Connect::default().connect(url)
     }
 
-    /// Locks on the server of a client or a pool that the program has: with its address, login, database and
-    /// encryption. [`ConnectionSettings`](crate::ConnectionSettings) lists what can be given.
-    ///
-    /// The engine makes connections of its own, as few as for a URL, and takes none out of the pool: a lock has
-    /// requirements for its connections that a pool does not know, such as notifications and renewals on time. The
-    /// page of each engine has their number; for PostgreSQL and MySQL, [`Connect::max_connections`] bounds it. Later
-    /// changes of the pool's settings have no effect; for passwords that change, use [`Connect::credentials`].
-    ///
-    /// # Errors
-    /// Those of [`connect`](Self::connect), and [`is_misconfigured`](Error::is_misconfigured) for settings that cannot
-    /// be taken over.
-    #[cfg(any(
-        feature = "tokio-postgres",
-        feature = "sqlx-postgres",
-        feature = "sqlx-mysql",
-        feature = "sqlx-sqlite",
-        feature = "mysql_async",
-        feature = "redis-client"
-    ))]
-    pub fn connect_like<S>(settings: S) -> Result<Self, Error>
-    where
-        S: TryInto<crate::ConnectionSettings, Error = Error>,
-    {
-        Connect::default().connect_like(settings)
-    }
-
     /// What often does harm in the URL, although it is allowed; `None` for most URLs. Connecting also writes this text
     /// to the log.
     #[must_use]
@@ -288,30 +262,8 @@ impl Connect {
         self.connect_url(Url::parse(url)?)
     }
 
-    /// Locks on the server of a client or a pool of the program, with these options: see [`Locks::connect_like`]. A
-    /// password or TLS configuration of these options replaces that of the client.
-    ///
-    /// # Errors
-    /// Those of [`connect`](Self::connect), and [`is_misconfigured`](Error::is_misconfigured) for settings that cannot
-    /// be taken over.
-    #[cfg(any(
-        feature = "tokio-postgres",
-        feature = "sqlx-postgres",
-        feature = "sqlx-mysql",
-        feature = "sqlx-sqlite",
-        feature = "mysql_async",
-        feature = "redis-client"
-    ))]
-    pub fn connect_like<S>(self, settings: S) -> Result<Locks, Error>
-    where
-        S: TryInto<crate::ConnectionSettings, Error = Error>,
-    {
-        let url = settings.try_into()?.into_url(&self)?;
-        self.connect_url(url)
-    }
-
     /// Locks on the engine of this URL.
-    fn connect_url(mut self, mut url: Url) -> Result<Locks, Error> {
+    pub(crate) fn connect_url(mut self, mut url: Url) -> Result<Locks, Error> {
         for (key, value) in &self.url_options {
             url.add_default(key, value);
         }

@@ -6,13 +6,13 @@ KIND is a package and its database, such as pals-postgres. TTL has no effect: a 
 programs share the directory: see e2e/src/turns.rs.
 """
 
-import os
 import sys
 import time
 import warnings
 
+from journal import Journal
+
 kind, port, name, _, directory, who = sys.argv[1:7]
-side = who.split("-")[0]
 package, database = kind.rsplit("-", 1)
 if database == "postgres":
     url = f"postgresql+psycopg2://postgres@127.0.0.1:{port}/postgres"
@@ -81,22 +81,15 @@ def tooz():
     return lambda: lock.acquire(blocking=False), lock.release
 
 
-def lingers():
-    try:
-        return open(os.path.join(directory, "linger")).read() == side
-    except FileNotFoundError:
-        return False
-
-
 acquire, release = globals()[package.replace("-", "_")]()
-journal = os.open(os.path.join(directory, "journal"), os.O_WRONLY | os.O_APPEND)
-while not os.path.exists(os.path.join(directory, "over")):
+journal = Journal(directory, who)
+while not journal.is_over():
     if not acquire():
         time.sleep(0.02)
         continue
-    os.write(journal, f"enter {who} -\n".encode())
-    while lingers():
+    journal.enter()
+    while journal.lingers():
         time.sleep(0.01)
-    os.write(journal, f"leave {who} held\n".encode())
+    journal.leave("held")
     release()
     time.sleep(0.002)

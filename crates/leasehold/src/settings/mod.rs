@@ -15,7 +15,10 @@ use leasehold_core::Error;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use zeroize::Zeroizing;
 
-use crate::{connect::Connect, url::Url};
+use crate::{
+    connect::{Connect, Locks},
+    url::Url,
+};
 
 /// The connection settings of a client library: the address of the server, the login, the database and the encryption.
 /// [`Locks::connect_like`](crate::Locks::connect_like) converts the configurations and pools of these libraries, each
@@ -102,6 +105,42 @@ impl ConnectionSettings {
         }
         rest.push_str(&self.location);
         Ok(Url::of(self.scheme, rest.as_str().to_owned(), options))
+    }
+}
+
+impl Locks {
+    /// Locks on the server of a client or a pool that the program has: with its address, login, database and
+    /// encryption. [`ConnectionSettings`] lists what can be given.
+    ///
+    /// The engine makes connections of its own, as few as for a URL, and takes none out of the pool: a lock has
+    /// requirements for its connections that a pool does not know, such as notifications and renewals on time. The
+    /// page of each engine has their number; for PostgreSQL and MySQL, [`Connect::max_connections`] bounds it. Later
+    /// changes of the pool's settings have no effect; for passwords that change, use [`Connect::credentials`].
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect), and [`is_misconfigured`](Error::is_misconfigured) for settings that cannot
+    /// be taken over.
+    pub fn connect_like<S>(settings: S) -> Result<Self, Error>
+    where
+        S: TryInto<ConnectionSettings, Error = Error>,
+    {
+        Connect::default().connect_like(settings)
+    }
+}
+
+impl Connect {
+    /// Locks on the server of a client or a pool of the program, with these options: see [`Locks::connect_like`]. A
+    /// password or TLS configuration of these options replaces that of the client.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect), and [`is_misconfigured`](Error::is_misconfigured) for settings that cannot
+    /// be taken over.
+    pub fn connect_like<S>(self, settings: S) -> Result<Locks, Error>
+    where
+        S: TryInto<ConnectionSettings, Error = Error>,
+    {
+        let url = settings.try_into()?.into_url(&self)?;
+        self.connect_url(url)
     }
 }
 

@@ -32,8 +32,6 @@ use crate::{
 /// The zone of the other programs, whose sessions have the default of the server: a `TIMESTAMP` means another time in
 /// another zone.
 const ZONE_OF_OTHERS: &str = "SET SESSION time_zone = DEFAULT";
-/// How long the server has run, in whole seconds.
-const UPTIME: &str = "SHOW GLOBAL STATUS LIKE 'Uptime'";
 /// For how long a server must have run before it mints tokens, in whole seconds. `UUID_SHORT()` begins with the second
 /// in which the server was started, so the tokens of a server that was killed within its first second would come again.
 const LEAST_UPTIME: u64 = 2;
@@ -68,10 +66,8 @@ struct MysqlConnector {
 impl Connector for MysqlConnector {
     fn open(&self, access: Access) -> BoxFuture<'_, Result<Box<dyn Connection>, Failed>> {
         Box::pin(async move {
-            let limit = self.config.dial_limit();
-            let timed_out = || Err(Failed::new(Fault::Retry, format!("no answer within {limit:?}")));
-            let conn = runtime::within(limit, self.connect(access)).await.unwrap_or_else(timed_out);
-            Ok(Box::new(conn.map_err(|failed| self.config.with_address(&failed))?) as Box<dyn Connection>)
+            let conn = Conn::within_dial_limit(&self.config, self.connect(access)).await?;
+            Ok(Box::new(conn) as Box<dyn Connection>)
         })
     }
 
@@ -87,7 +83,7 @@ impl MysqlConnector {
             Layout::Shedlock | Layout::Liquibase => ZONE_OF_OTHERS,
             _ => "DO 0",
         };
-        let text = [SESSION.statements(), zone, SERVER.statements(), UPTIME].join("; ");
+        let text = [SESSION.statements(), zone, SERVER.statements()].join("; ");
         let server = Server::read(run(&mut conn, &text).await?);
         let is_replica = server.check_writable().is_err();
         if access == Access::Lock {

@@ -80,10 +80,8 @@ struct PostgresConnector {
 impl Connector for PostgresConnector {
     fn open(&self, access: Access) -> BoxFuture<'_, Result<Box<dyn Connection>, Failed>> {
         Box::pin(async move {
-            let limit = self.config.dial_limit();
-            let timed_out = || Err(Failed::new(Fault::Retry, format!("no answer within {limit:?}")));
-            let conn = runtime::within(limit, self.connect(access)).await.unwrap_or_else(timed_out);
-            Ok(Box::new(conn.map_err(|failed| self.config.with_address(failed))?) as Box<dyn Connection>)
+            let conn = dial::within_dial_limit(&self.config, self.connect(access)).await?;
+            Ok(Box::new(conn) as Box<dyn Connection>)
         })
     }
 

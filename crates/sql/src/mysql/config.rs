@@ -176,7 +176,7 @@ impl Config {
     }
 
     /// Adds the address of the server to the error.
-    pub(crate) fn with_address(&self, failed: &Failed) -> Failed {
+    pub(super) fn with_address(&self, failed: &Failed) -> Failed {
         Failed::new(failed.fault, format!("cannot connect to {}: {}", self.address(), failed.message))
     }
 }

@@ -68,7 +68,7 @@ impl Conn {
     }
 
     /// Connects and sets up a connection within the time limit for that. Adds the address of the server to an error.
-    pub(super) async fn within_dial_limit<T>(
+    pub(crate) async fn within_dial_limit<T>(
         config: &Config,
         connecting: impl Future<Output = Result<T, Failed>>,
     ) -> Result<T, Failed> {

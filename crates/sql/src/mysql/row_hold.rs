@@ -97,10 +97,7 @@ struct Request {
 impl RowServer for Server {
     fn open(&self, end: EndReport) -> BoxFuture<'_, Result<Arc<dyn RowSession>, Failed>> {
         Box::pin(async move {
-            let limit = self.config.dial_limit();
-            let timed_out = || Err(Failed::new(Fault::Retry, format!("no answer within {limit:?}")));
-            let opened = runtime::within(limit, self.connect(end)).await.unwrap_or_else(timed_out);
-            let session = opened.map_err(|failed| self.config.with_address(&failed))?;
+            let session = Conn::within_dial_limit(&self.config, self.connect(end)).await?;
             Ok(Arc::new(session) as Arc<dyn RowSession>)
         })
     }

@@ -14,6 +14,7 @@ use tokio_postgres::{
 #[cfg(feature = "tls")]
 use super::tls::{TlsAnswer, encrypted, tls_error};
 use super::{
+    config::Config,
     error::{Stage, classify},
     messages::LoginMethod,
     passfile,
@@ -34,6 +35,19 @@ pub(crate) struct Dialed {
     pub(crate) connection: DriverConnection,
     /// The own address of a TCP connection.
     pub(crate) local_address: Option<SocketAddr>,
+}
+
+/// Connects and sets up a connection within the time limit for that. Adds the address of the server to an error.
+pub(crate) async fn within_dial_limit<T>(
+    config: &Config,
+    connecting: impl Future<Output = Result<T, Failed>>,
+) -> Result<T, Failed> {
+    let limit = config.dial_limit();
+    let timed_out = || Err(Failed::new(Fault::Retry, format!("no answer within {limit:?}")));
+    runtime::within(limit, connecting)
+        .await
+        .unwrap_or_else(timed_out)
+        .map_err(|failed| config.with_address(failed))
 }
 
 /// Connects to the first usable host within the time limit; the host that was used last is tried first. Each host gets

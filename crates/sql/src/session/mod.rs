@@ -5,6 +5,7 @@
 
 mod client;
 mod engine;
+pub(crate) mod guarantee;
 pub(crate) mod lock_key;
 pub(crate) mod options;
 mod poll;

@@ -13,8 +13,6 @@ pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(15);
 /// For how long the server keeps a session whose connection is silent. Twice as long as any hold is valid: a message of
 /// the server that was not acknowledged may be older than our last heartbeat.
 pub(crate) const SERVER_KEEPS: Duration = Duration::from_secs(30);
-/// What is not known of a connection without addresses.
-pub(crate) const SOCKET_NOTE: &str = "a unix socket does not show whether a pooler or proxy is behind it: such a program can end the session of a process that is not told yet, and until then, for at most 15s, two processes may rely on one hold";
 
 /// How the locks of sessions are used.
 #[derive(Clone, Debug)]

@@ -140,3 +140,43 @@ pub(crate) async fn released(engine: &dyn Engine, claim: &Claim, grant: Option<&
 pub(crate) async fn show(engine: &ForeignTableEngine, layout: Layout) -> View {
     engine.show(&Name::new(name(layout)).unwrap()).await.unwrap()
 }
+
+/// The tests that each server runs. `$test` is a macro that makes a test of each name and its steps.
+macro_rules! foreign_table_tests {
+    ($test:ident) => {
+        $test! {
+            both_exclude_each_other = steps::both_exclude_each_other;
+            a_killed_holder_blocks_until_its_time_has_passed = steps::a_killed_holder_blocks_until_its_time_has_passed;
+            a_lease_lasts_as_long_as_it_was_granted = steps::a_lease_lasts_as_long_as_it_was_granted;
+            renewals_keep_others_out = steps::renewals_keep_others_out;
+            a_row_that_another_program_changed_is_reported_as_a_loss = steps::a_row_that_another_program_changed_is_reported_as_a_loss;
+            claims_are_known_by_their_id = steps::claims_are_known_by_their_id;
+            tokens_grow_over_competing_clients = tokens::tokens_grow_over_competing_clients;
+            a_row_without_a_time_is_shown_and_broken = operators::a_row_without_a_time_is_shown_and_broken;
+            a_broken_hold_of_ours_is_lost = operators::a_broken_hold_of_ours_is_lost;
+            a_missing_table_is_created_on_request_only = operators::a_missing_table_is_created_on_request_only;
+            a_commit_under_way_creates_nothing_after_the_release = late::a_commit_under_way_creates_nothing_after_the_release;
+            a_claim_released_in_its_first_round_commits_nothing = late::a_claim_released_in_its_first_round_commits_nothing;
+            a_job_that_outlives_its_time_frees_the_row_of_the_next_holder = steps::a_job_that_outlives_its_time_frees_the_row_of_the_next_holder;
+            an_unanswered_commit_is_asked_for = late::an_unanswered_commit_is_asked_for;
+        }
+
+        conformance_tests! {
+            shedlock_conforms = Shedlock, 55;
+            symfony_conforms = Symfony, 50;
+            laravel_conforms = Laravel, 52;
+            liquibase_conforms = Liquibase, 46;
+            inserted_rows_conform = Insert, 42;
+        }
+    };
+}
+
+/// A test for each layout, with the least number of cases that must not be skipped.
+macro_rules! conformance_tests {
+    ($($test:ident = $layout:ident, $least:literal;)*) => {
+        $(#[test]
+        fn $test() {
+            assert_conforms(&Rig::new(), Layout::$layout, $least);
+        })*
+    };
+}

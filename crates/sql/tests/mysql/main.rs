@@ -13,6 +13,7 @@ mod encrypted;
 mod fake_server;
 #[path = "../few_connections/mod.rs"]
 mod few_connections;
+#[macro_use]
 #[path = "../foreign/mod.rs"]
 mod foreign;
 mod foreign_servers;

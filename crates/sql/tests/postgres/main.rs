@@ -12,6 +12,7 @@ mod failover;
 mod fake_server;
 #[path = "../few_connections/mod.rs"]
 mod few_connections;
+#[macro_use]
 #[path = "../foreign/mod.rs"]
 mod foreign;
 mod foreign_tables;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{Guarantee, Level};
 
 use super::super::{guarantee::replicas, server::Server};
-use crate::session::options::{LONGEST_TTL, SOCKET_NOTE};
+use crate::session::guarantee::{Path, judge_delay};
 
 /// What an operator's end of a session means.
 const END_NOTE: &str = "an operator who ends a session alone (KILL CONNECTION) frees its names at once: its holder is told over its connection, and until then, for at most 15s, two processes may rely on one hold";
@@ -18,38 +18,11 @@ pub(super) struct Judged {
     pub(super) path: Path,
 }
 
-/// What is known of the path to the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Path {
-    /// The server sees the port of this side.
-    Direct,
-    /// A unix socket: whether a proxy is behind it is not known.
-    Socket,
-    /// The server sees this process at another address.
-    SeenAs(String),
-}
-
 /// Judges the guarantee by the variables and status values of a server.
 pub(super) fn guarantee(server: &Server, judged: &Judged) -> Guarantee {
     let mut guarantee = Guarantee::new(Level::LeaseBounded, &[END_NOTE, TOKEN_NOTE]);
-    if judged.delay < LONGEST_TTL {
-        guarantee.lower(
-            "delay",
-            &format!("{:?}", judged.delay),
-            &format!("{LONGEST_TTL:?}"),
-            "after a restart of the server a name may be granted while its former holder still relies on it",
-        );
-    }
-    match &judged.path {
-        Path::Direct => {}
-        Path::Socket => guarantee.note(SOCKET_NOTE),
-        Path::SeenAs(address) => guarantee.lower(
-            "the address at which the server sees this process",
-            address,
-            "the own address of its connection",
-            "a proxy or NAT in between can end the session of a process that is not told yet, and until then, for at most 15s, two processes may rely on one hold",
-        ),
-    }
+    judge_delay(judged.delay, &mut guarantee);
+    judged.path.judge("a proxy or NAT", &mut guarantee);
     match replicas(server) {
         Some(0) => {}
         Some(count) => guarantee.lower(
@@ -72,6 +45,7 @@ pub(super) fn guarantee(server: &Server, judged: &Judged) -> Guarantee {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::options::LONGEST_TTL;
 
     #[test]
     fn replicas_proxies_and_short_delays_lower_the_guarantee() {

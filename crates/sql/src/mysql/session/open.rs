@@ -14,8 +14,10 @@ use super::super::{
     server::Server,
     statements::{SERVER, SESSION, SESSION_TIMEOUTS},
 };
-use super::guarantee::Path;
-use crate::{database::Failed, session::options::SERVER_KEEPS};
+use crate::{
+    database::Failed,
+    session::{guarantee::Path, options::SERVER_KEEPS},
+};
 
 /// The time limits of the server for a silent session, in seconds. The lock of a client that has vanished is free after
 /// this time.

@@ -194,7 +194,7 @@ impl PinnedSession {
         Ok((locked.collect(), token.unwrap_or(0).unsigned_abs()))
     }
 
-    /// The number for tokens of grants that were made before this call.
+    /// Reads the number from which the tokens of grants are made. It is larger than that of any grant before this call.
     async fn token(&self) -> Result<u64, PartFailed> {
         let no_keys: (Vec<i64>, Vec<i16>) = Default::default();
         let rows = query(&self.client, &TRY, &[&no_keys.0, &no_keys.1, &true]).await?;

@@ -2,14 +2,14 @@
 
 use leasehold_core::{Guarantee, Level};
 
-use super::pinned::{Path, PinnedSession};
+use super::pinned::PinnedSession;
 use crate::{
     database::Failed,
     postgres::{
         error::{Stage, classify},
         rows::column,
     },
-    session::options::{LONGEST_TTL, SOCKET_NOTE},
+    session::guarantee::judge_delay,
 };
 
 /// Counts the replicas that could be promoted. A base backup and a logical subscriber receive the same stream as a
@@ -31,14 +31,7 @@ pub(super) async fn guarantee(session: &PinnedSession) -> Result<Guarantee, Fail
     let row = row.map_err(|error| classify(&error, Stage::BeforeCommit))?;
     let replicas: i64 = column(&row, 0)?;
     let mut guarantee = Guarantee::new(Level::LeaseBounded, &[END_NOTE, MODE_NOTE, TOKEN_NOTE]);
-    if session.delay < LONGEST_TTL {
-        guarantee.lower(
-            "delay",
-            &format!("{:?}", session.delay),
-            &format!("{LONGEST_TTL:?}"),
-            "after a restart of the server a name may be granted while its former holder still relies on it",
-        );
-    }
+    judge_delay(session.delay, &mut guarantee);
     if !session.has_timeouts {
         guarantee.lower(
             "tcp_user_timeout or tcp_keepalives_idle",
@@ -47,16 +40,7 @@ pub(super) async fn guarantee(session: &PinnedSession) -> Result<Guarantee, Fail
             "the server may end a session whose network is slow before the holds of the session lapse",
         );
     }
-    match &session.path {
-        Path::Direct => {}
-        Path::Socket => guarantee.note(SOCKET_NOTE),
-        Path::SeenAs(address) => guarantee.lower(
-            "the address at which the server sees this process",
-            address,
-            "the own address of its connection",
-            "a pooler, proxy or NAT in between can end the session of a process that is not told yet, and until then, for at most 15s, two processes may rely on one hold",
-        ),
-    }
+    session.path.judge("a pooler, proxy or NAT", &mut guarantee);
     if replicas > 0 {
         guarantee.lower(
             "the number of replicas",

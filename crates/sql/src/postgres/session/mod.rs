@@ -11,11 +11,10 @@ use std::sync::{Arc, Weak};
 
 use leasehold_core::{BoxFuture, Contact, EngineError, Env, Modes, Name};
 
-use super::config::Config;
+use super::{config::Config, dial::within_dial_limit};
 use crate::{
     SessionEngine, SessionOptions,
     database::Failed,
-    runtime,
     session::{
         lock_key::{Key, LockKey},
         server::{NameKeys, Session, SessionEvents, SessionServer},
@@ -60,11 +59,7 @@ impl SessionServer for PostgresSessions {
     ) -> BoxFuture<'_, Result<Arc<dyn Session>, Failed>> {
         Box::pin(async move {
             let opening = open::open(&self.config, &self.options, &self.env, session, events);
-            let limit = self.config.dial_limit();
-            let timed_out =
-                || Err(Failed::new(leasehold_core::Fault::Retry, format!("no answer within {limit:?}")));
-            let opened = runtime::within(limit, opening).await.unwrap_or_else(timed_out);
-            let session = opened.map_err(|failed| self.config.with_address(failed))?;
+            let session = within_dial_limit(&self.config, opening).await?;
             Ok(Arc::new(session) as Arc<dyn Session>)
         })
     }

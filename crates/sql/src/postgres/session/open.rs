@@ -9,7 +9,7 @@ use leasehold_core::{Env, Fault, Lineage};
 use tokio_postgres::{Client, Row, types::ToSql};
 
 use super::{
-    pinned::{ConnectionLife, Identity, Path, PinnedSession, Prepared, drive, not_pinned, query, query_one},
+    pinned::{ConnectionLife, Identity, PinnedSession, Prepared, drive, not_pinned, query, query_one},
     statements::{HEARTBEAT, IDENTITY, PIN, SETTINGS},
 };
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
         tables::replica_error,
     },
     session::{
+        guarantee::Path,
         options::{LONGEST_TTL, SERVER_KEEPS},
         server::SessionEvents,
     },

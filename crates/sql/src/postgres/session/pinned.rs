@@ -22,7 +22,7 @@ use crate::{
         rows::column,
     },
     runtime,
-    session::{lock_key::Key, server::SessionEvents},
+    session::{guarantee::Path, lock_key::Key, server::SessionEvents},
 };
 
 /// A session on the server, on a connection that only it uses.
@@ -40,17 +40,6 @@ pub(super) struct PinnedSession {
     /// Whether the server took our time limits for a silent connection; also true where the connection is local.
     pub(super) has_timeouts: bool,
     pub(super) path: Path,
-}
-
-/// What is known of the path to the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Path {
-    /// The server sees the address of this client.
-    Direct,
-    /// A unix socket: whether a proxy is behind it is not known.
-    Socket,
-    /// The server sees another address than that of this client: a pooler or a proxy is in between.
-    SeenAs(String),
 }
 
 /// The statements that are sent often.
