@@ -1,6 +1,6 @@
 //! Tables of other programs on MySQL and MariaDB.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use leasehold_core::{Env, Inspect, Level, Released};
 use leasehold_sql::{
@@ -110,11 +110,11 @@ impl Site for Rig {
     }
 
     fn lock_waits(&self) -> usize {
-        count(self, "trx_state = 'LOCK WAIT'")
+        self.server.transactions("trx_state = 'LOCK WAIT'")
     }
 
     fn open_claims(&self) -> usize {
-        count(self, "trx_rows_modified > 0")
+        self.server.transactions("trx_rows_modified > 0")
     }
 
     fn sql(&self) -> &'static Dialect {
@@ -124,15 +124,6 @@ impl Site for Rig {
 
 pub(crate) fn engine_at(url: &str, table: ForeignTable) -> Arc<ForeignTableEngine> {
     Arc::new(foreign_table_engine(Config::from_url(url).unwrap(), table, &Env::system()))
-}
-
-/// How many transactions are in this state.
-fn count(rig: &Rig, state: &str) -> usize {
-    // InnoDB makes this table anew only if nobody has read it for 0.1 s. Asked more often, it stays as it was.
-    std::thread::sleep(Duration::from_millis(120));
-    let counted =
-        rig.server.query(&format!("SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE {state}"));
-    counted[0].parse().unwrap()
 }
 
 macro_rules! on_a_server {

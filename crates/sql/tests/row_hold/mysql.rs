@@ -65,8 +65,7 @@ impl Rig {
     }
 
     fn is_waiting(&self) -> bool {
-        let waiting = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
-        self.server.query(waiting) != ["0"]
+        self.server.transactions("trx_state = 'LOCK WAIT'") > 0
     }
 
     fn end_sessions(&self) {
@@ -86,8 +85,7 @@ impl Rig {
 
     /// Whether a transaction of a hold is older than the limits.
     fn is_old(&self) -> bool {
-        let age = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_started < NOW() - INTERVAL 3 SECOND";
-        self.server.query(age) == ["1"]
+        self.server.transactions("trx_started < NOW() - INTERVAL 3 SECOND") == 1
     }
 
     fn connections(&self) -> usize {

@@ -36,8 +36,7 @@ impl Rig {
     }
 
     fn is_waiting(&self) -> bool {
-        let waiting = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
-        self.server.query(waiting) != ["0"]
+        self.server.transactions("trx_state = 'LOCK WAIT'") > 0
     }
 }
 
