@@ -24,6 +24,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         })
         .candidate("leasehold, file", || pairs(&file))
         .candidate("leasehold, memory", || pairs(&memory))
+        .candidate("leasehold, memory, by run", || runs(&memory))
         .run()
 }
 
@@ -33,6 +34,17 @@ fn pairs(locks: &Locks) -> Result<f64, Failure> {
         let begin = Instant::now();
         for _ in 0..PAIRS {
             request.acquire().await?.release().await?;
+        }
+        Ok(f64::from(PAIRS) / begin.elapsed().as_secs_f64())
+    })
+}
+
+fn runs(locks: &Locks) -> Result<f64, Failure> {
+    let request = locks.mutex("free");
+    pollster::block_on(async {
+        let begin = Instant::now();
+        for _ in 0..PAIRS {
+            request.run(async |_| ()).await?;
         }
         Ok(f64::from(PAIRS) / begin.elapsed().as_secs_f64())
     })

@@ -2,10 +2,27 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold_core::Locks;
+use leasehold_core::Request;
 use tokio::runtime::Runtime;
 
 use crate::Failure;
+
+/// Locks of the crate `leasehold`, or of its core.
+pub(crate) trait Mutexes {
+    fn request(&self, name: String) -> Request;
+}
+
+impl Mutexes for leasehold::Locks {
+    fn request(&self, name: String) -> Request {
+        self.mutex(name)
+    }
+}
+
+impl Mutexes for leasehold_core::Locks {
+    fn request(&self, name: String) -> Request {
+        self.mutex(name)
+    }
+}
 
 /// Repeats acquire and release in `tasks` tasks for `measurement_time`; each task uses its own name. Returns how many
 /// pairs (an acquire and its release) all tasks together complete in a second.
@@ -13,11 +30,10 @@ pub(crate) fn pairs(
     runtime: &Runtime,
     measurement_time: Duration,
     tasks: usize,
-    locks: &Locks,
+    locks: &impl Mutexes,
 ) -> Result<f64, Failure> {
-    let locks = locks.clone();
     per_second(runtime, measurement_time, tasks, move |task| {
-        let request = locks.mutex(format!("bench-{task}"));
+        let request = locks.request(format!("bench-{task}"));
         move || {
             let acquire = request.acquire();
             async move { Ok(acquire.await?.release().await?) }

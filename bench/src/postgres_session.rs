@@ -11,6 +11,10 @@ use leasehold::{Connect, Keeper, Locks};
 use leasehold_core::Env;
 use leasehold_sql::postgres::{Config, SessionOptions, session_engine};
 use leasehold_testkit::server::PostgresServer;
+use sqlx::{
+    PgPool,
+    postgres::{PgAdvisoryLock, PgPoolOptions},
+};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls, Statement};
 
@@ -28,6 +32,8 @@ const MEASUREMENT_TIME: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 15;
 /// How many holders are killed in one measurement.
 const KILLS: usize = 20;
+/// The size of the pool of `sqlx`, and the number of tasks.
+const SQLX_CONNECTIONS: u32 = 16;
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = PostgresServer::durable(&[]);
@@ -60,7 +66,45 @@ fn free(server: &PostgresServer) -> Result<(), Failure> {
             })
             .run()?;
     }
+    beside_sqlx(&runtime, &server.url(), &locks, &locks_on_runtime)
+}
+
+/// Acquire and release of free names, beside the advisory locks of `sqlx`, each of which needs a connection of its own.
+fn beside_sqlx(runtime: &Runtime, url: &str, locks: &Locks, on_runtime: &Locks) -> Result<(), Failure> {
+    let options = PgPoolOptions::new().max_connections(SQLX_CONNECTIONS);
+    let pool = runtime.block_on(options.clone().connect(url))?;
+    let unchecked = runtime.block_on(options.test_before_acquire(false).connect(url))?;
+    let tasks = usize::try_from(SQLX_CONNECTIONS)?;
+    println!("  {tasks} tasks, a name each");
+    Comparison::new("pairs/s")
+        .rounds(ROUNDS)
+        .candidate("sqlx PgAdvisoryLock, a pool of 16", || sqlx_pairs(runtime, tasks, &pool))
+        .candidate("the same, connections not tested", || sqlx_pairs(runtime, tasks, &unchecked))
+        .candidate("leasehold", || pairs(runtime, MEASUREMENT_TIME, tasks, locks))
+        .candidate("leasehold, keeper on the tasks' runtime", || {
+            pairs(runtime, MEASUREMENT_TIME, tasks, on_runtime)
+        })
+        .run()?;
+    runtime.block_on(async {
+        pool.close().await;
+        unchecked.close().await;
+    });
     Ok(())
+}
+
+fn sqlx_pairs(runtime: &Runtime, tasks: usize, pool: &PgPool) -> Result<f64, Failure> {
+    per_second(runtime, MEASUREMENT_TIME, tasks, |task| {
+        let lock = Arc::new(PgAdvisoryLock::new(format!("sqlx-{task}")));
+        let pool = pool.clone();
+        move || {
+            let (lock, pool) = (Arc::clone(&lock), pool.clone());
+            async move {
+                let guard = lock.acquire(pool.acquire().await?).await?;
+                guard.release_now().await?;
+                Ok(())
+            }
+        }
+    })
 }
 
 /// Hand-over between two processes.

@@ -7,6 +7,7 @@ use leasehold_testkit::server::RedisServer;
 use tokio::runtime::Runtime;
 
 use crate::Failure;
+use crate::pairs::Mutexes;
 
 const HOLDS: usize = 100_000;
 const HOLD_TIME: Duration = Duration::from_secs(300);
@@ -27,7 +28,7 @@ pub(crate) fn holds() -> Result<(), Failure> {
 }
 
 /// Acquires [`HOLDS`] names. Returns their guards, and a text that says how long the acquiring took.
-pub(crate) fn acquire_all(runtime: &Runtime, locks: &Locks) -> Result<(Vec<Guard>, String), Failure> {
+pub(crate) fn acquire_all(runtime: &Runtime, locks: &impl Mutexes) -> Result<(Vec<Guard>, String), Failure> {
     let begin = Instant::now();
     let guards = runtime.block_on(acquire(locks, 0..HOLDS))?;
     Ok((guards, format!("{HOLDS} acquired in {:.1} s", begin.elapsed().as_secs_f64())))
@@ -65,13 +66,13 @@ pub(crate) fn names() -> Result<(), Failure> {
 
 /// Acquires all of these names. Up to [`MAX_IN_FLIGHT`] claims are in flight at the same time.
 pub(crate) async fn acquire(
-    locks: &leasehold_core::Locks,
+    locks: &impl Mutexes,
     names: std::ops::Range<usize>,
 ) -> Result<Vec<Guard>, Failure> {
     let mut guards = Vec::with_capacity(names.len());
     for first in names.clone().step_by(MAX_IN_FLIGHT) {
         let batch = (first..names.end.min(first + MAX_IN_FLIGHT)).map(|name| {
-            let acquire = locks.mutex(format!("name-{name}")).acquire();
+            let acquire = locks.request(format!("name-{name}")).acquire();
             tokio::spawn(acquire)
         });
         for guard in batch.collect::<Vec<_>>() {

@@ -11,8 +11,8 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Keeper, Locks,
-    Name, Notification, Profile, Release, Released, Renewed, View,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Keeper,
+    Locks, Name, Notification, Profile, Release, Released, Renewed, View,
 };
 
 use crate::{Failure, handover::now};
@@ -80,6 +80,10 @@ impl<E: Engine> Engine for TimedEngine<E> {
         self.engine.claim(claim, how)
     }
 
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        self.engine.claim_all(claims)
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         self.engine.renew(holds)
     }
@@ -91,6 +95,10 @@ impl<E: Engine> Engine for TimedEngine<E> {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         self.engine.notifications()
+    }
+
+    fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
+        self.engine.memos()
     }
 }
 

@@ -5,8 +5,8 @@
 -- This role has the right to read and write the rows of locks, and no other right: it can lock, and break locks.
 CREATE ROLE leasehold LOGIN;
 GRANT SELECT ON leasehold_meta TO leasehold;
-GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lock, leasehold_claim TO leasehold;
+GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lock, leasehold_claim, leasehold_memo TO leasehold;
 
 -- This role has the right to list and show names, and no other right.
 CREATE ROLE leasehold_viewer LOGIN;
-GRANT SELECT ON leasehold_meta, leasehold_lock, leasehold_claim TO leasehold_viewer;
+GRANT SELECT ON leasehold_meta, leasehold_lock, leasehold_claim, leasehold_memo TO leasehold_viewer;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use leasehold_core::Mode;
 use leasehold_testkit::history::{AttemptId, Event, History, Phase, What};
 
-use crate::{doubts::Doubts, lost_votes, speed::EngineSpeed, world::Promise};
+use crate::{doubts::Doubts, lost_votes, row, shows, speed::EngineSpeed, start_up, world::Promise};
 
-/// The fault in which another program holds the lock.
-const FOREIGN_LOCK: &str = "foreign flock";
+/// The faults in which another program holds locks.
+const FOREIGN_LOCKS: [&str; 2] = ["foreign flock", row::LOCKED_BY_OTHER];
 
 /// A changed history.
 pub struct AdjustedHistory {
@@ -40,6 +40,10 @@ impl AdjustedHistory {
         changes.extend(excused.failed_checks.into_iter().map(|index| (index, neutral(&events[index]))));
         changes.extend(with_unknown_grants(events, &excused.doubtful_grants));
         changes.extend(lost_votes::changes(events, speed.votes_lost_by));
+        changes.extend(start_up::changes(events, speed.lost_by, speed.lock_delay));
+        if speed.looks_lock {
+            changes.extend(shows::changes(events));
+        }
         let events = events.iter().enumerate().map(|(index, event)| match changes.remove(&index) {
             Some(what) => Event { what, ..event.clone() },
             None => event.clone(),
@@ -146,8 +150,10 @@ fn taken_by_foreign_lock(events: &[Event]) -> BTreeSet<usize> {
     let mut foreign_until = 0;
     for (index, event) in events.iter().enumerate() {
         match &event.what {
-            What::NemesisBegin { kind } if kind == FOREIGN_LOCK => foreign_since = Some(event.t),
-            What::NemesisEnd { kind } if kind == FOREIGN_LOCK => {
+            What::NemesisBegin { kind } if FOREIGN_LOCKS.contains(&kind.as_str()) => {
+                foreign_since = Some(event.t)
+            }
+            What::NemesisEnd { kind } if FOREIGN_LOCKS.contains(&kind.as_str()) => {
                 (foreign_since, foreign_until) = (None, event.t)
             }
             What::AcqInv { .. } => drop(called_at.insert(event.attempt, event.t)),

@@ -113,7 +113,7 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
         let locks = leasehold::Locks::connect(&arguments.url)?;
         let (seed, until, results) = (arguments.seed, arguments.until, ResultStore::new(&arguments.results));
         let state = ClientState {
-            locks: Locks::clone(&locks),
+            locks: locks.core().clone(),
             recorder: Arc::clone(&recorder),
             results,
             seed,

@@ -7,6 +7,7 @@ use leasehold_testkit::history::{Recorder, What, nanos, now_nanos};
 
 use crate::{
     rng::Rng,
+    speed::EngineSpeed,
     task::TTL,
     world::{Fault, World},
 };
@@ -26,7 +27,7 @@ const STORM: &str = "storm";
 
 /// The name under which the history records the time of the clients' first requests to the engine.
 const START: &str = "start";
-/// How long the clients' first requests take on an idle machine, at most.
+/// How long the clients' first requests take on an idle machine, at most, if the server grants at once.
 const WARM_UP: Duration = Duration::from_millis(1500);
 
 /// The index of the server among the targets.
@@ -43,11 +44,15 @@ struct FaultTarget<W: 'static> {
     current: Option<&'static Fault<W>>,
 }
 
-/// The length of a round with one storm whose effects last for `recovery_time`. The round ends during the calm after
-/// the storm.
+/// The length of a round with one storm. The round ends during the calm after the storm.
 #[must_use]
-pub fn one_storm_duration(recovery_time: Duration) -> Duration {
-    WARM_UP + CALM + STORM_LENGTH + recovery_time + CALM / 2
+pub fn one_storm_duration(speed: &EngineSpeed) -> Duration {
+    warm_up(speed) + CALM + STORM_LENGTH + speed.recovery_time + CALM / 2
+}
+
+/// How long it takes at most until the clients' first requests are answered, on an idle machine.
+fn warm_up(speed: &EngineSpeed) -> Duration {
+    WARM_UP + speed.lock_delay
 }
 
 /// Records the start of the round. The caller must call this before the first request of a client to the engine.
@@ -55,7 +60,7 @@ pub fn start(recorder: &Recorder) {
     recorder.note(What::NemesisBegin { kind: START.to_owned() });
 }
 
-/// Injects faults until the time `until`, in storms whose effects last for `recovery_time`. Before the first storm it
+/// Injects faults until the time `until`, in storms. Before the first storm it
 /// waits until the clients' first requests and a first calm have passed. Returns the total length of the storms without
 /// their effects, and the count of each fault.
 pub fn inject_faults<W: World>(
@@ -63,17 +68,17 @@ pub fn inject_faults<W: World>(
     recorder: &Arc<Recorder>,
     rng: &mut Rng,
     until: u64,
-    recovery_time: Duration,
+    speed: &EngineSpeed,
     mut report: impl FnMut(u64),
 ) -> (Duration, BTreeMap<&'static str, u64>) {
     let mut targets: Vec<FaultTarget<W>> = (0..world.clients())
-        .map(|index| (index, W::CLIENT_FAULTS))
+        .map(|index| (index, world.client_faults()))
         .chain([(SERVER, world.server_faults())])
         .filter(|(_, faults)| !faults.is_empty())
         .map(|(index, faults)| FaultTarget { index, faults, next: 0, current: None })
         .collect();
     let (mut time, mut counts) = (Duration::ZERO, BTreeMap::new());
-    sleep(WARM_UP);
+    sleep(warm_up(speed));
     recorder.note(What::NemesisEnd { kind: START.to_owned() });
     // This is the first calm. The checker finds lost wake-ups best in it: after the first kill of a process, the holds
     // of that process may last longer than any calm, so no lock is certainly free any more.
@@ -97,7 +102,7 @@ pub fn inject_faults<W: World>(
             sleep(POLL);
         }
         time += Duration::from_nanos(now_nanos() - begin);
-        sleep(recovery_time);
+        sleep(speed.recovery_time);
         recorder.note(What::NemesisEnd { kind: STORM.to_owned() });
         sleep(CALM);
     }

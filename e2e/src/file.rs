@@ -68,23 +68,25 @@ impl Files {
 }
 
 impl World for Files {
-    const CLIENT_FAULTS: &'static [Fault<Self>] = &[
-        Fault {
-            name: "stop",
-            lasts: 10..400,
-            begin: |w, client| w.workers.stop(client),
-            end: |w, client| w.workers.resume(client),
-        },
-        Fault {
-            name: "kill",
-            lasts: 1..100,
-            begin: |w, client| w.workers.kill(client),
-            end: |w, client| w.workers.replace(client),
-        },
-    ];
-
     fn clients(&self) -> usize {
         CLIENTS
+    }
+
+    fn client_faults(&self) -> &'static [Fault<Self>] {
+        &[
+            Fault {
+                name: "stop",
+                lasts: 10..400,
+                begin: |w, client| w.workers.stop(client),
+                end: |w, client| w.workers.resume(client),
+            },
+            Fault {
+                name: "kill",
+                lasts: 1..100,
+                begin: |w, client| w.workers.kill(client),
+                end: |w, client| w.workers.replace(client),
+            },
+        ]
     }
 
     fn server_faults(&self) -> &'static [Fault<Self>] {
@@ -97,7 +99,7 @@ impl World for Files {
     }
 
     fn admin(&self) -> Locks {
-        Locks::clone(&self.admin)
+        self.admin.core().clone()
     }
 
     fn finish(&mut self) -> Result<Vec<Event>, Failure> {

@@ -4,9 +4,9 @@
 //! - [`client`]: a process that works under locks and records a history; [`task`], [`section`]: its work.
 //! - [`results`]: the protected resources, with a fence and without.
 //! - [`round`]: one round with its seed: clients, faults, and at the end the verdict. [`world`]: an engine with its
-//!   clients and faults, in a file for each engine: [`served`] with [`redis`], [`etcd`], [`zookeeper`], [`postgres`]
-//!   and [`mariadb`]; [`cluster_under_fault`]: three servers of one cluster; [`mod@file`], [`sqlite`], [`memory`];
-//!   [`speed`]: the leases and delays of an engine.
+//!   clients and faults, in a file for each engine: [`served`] with [`redis`], [`etcd`], [`zookeeper`], [`postgres`],
+//!   [`mariadb`], [`session`], [`row`] and [`foreign_table`]; [`cluster_under_fault`]: three servers of one cluster;
+//!   [`mod@file`], [`sqlite`], [`memory`]; [`speed`]: the leases and delays of an engine.
 //! - [`holder`]: a holder process that executes the commands of a test. [`turns`]: a process that shares a lock with
 //!   other programs.
 //! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds and their sums.
@@ -21,6 +21,7 @@ pub mod fault_run;
 pub mod fenced;
 pub mod figures;
 pub mod file;
+pub mod foreign_table;
 pub mod heartbeat;
 pub mod holder;
 mod lost_votes;
@@ -28,16 +29,19 @@ pub mod mariadb;
 pub mod memory;
 pub mod observer;
 pub mod postgres;
-pub mod postgres_session;
 mod proxied;
 pub mod redis;
 pub mod results;
 pub mod rng;
 pub mod round;
+pub mod row;
 pub mod section;
 pub mod served;
+pub mod session;
+mod shows;
 pub mod speed;
 pub mod sqlite;
+mod start_up;
 pub mod task;
 pub mod torture;
 pub mod totals;

@@ -10,7 +10,7 @@ use leasehold_testkit::history::{AttemptId, Event, What};
 use crate::adjusted_history::neutral;
 
 /// The times of the faults of these kinds, in nanoseconds. Such a fault lasts until the node has its vote again.
-fn fault_times(events: &[Event], kinds: &[&str]) -> Vec<RangeInclusive<u64>> {
+pub(crate) fn fault_times(events: &[Event], kinds: &[&str]) -> Vec<RangeInclusive<u64>> {
     let (mut begins, mut fault_times) = (BTreeMap::new(), Vec::new());
     for event in events {
         match &event.what {
@@ -30,7 +30,15 @@ fn fault_times(events: &[Event], kinds: &[&str]) -> Vec<RangeInclusive<u64>> {
 /// The changes of the history for faults of these kinds, by the index of the event. A release that found nothing, of a
 /// hold that overlaps such a fault, gets an unknown outcome. What operators saw during such a fault is removed.
 pub(crate) fn changes(events: &[Event], kinds: &[&str]) -> BTreeMap<usize, What> {
-    let fault_times = fault_times(events, kinds);
+    changes_during(events, &fault_times(events, kinds), "a node lost its vote")
+}
+
+/// The changes of the history for faults at these times. `why` says why the outcome of a release is unknown.
+pub(crate) fn changes_during(
+    events: &[Event],
+    fault_times: &[RangeInclusive<u64>],
+    why: &str,
+) -> BTreeMap<usize, What> {
     let overlaps =
         |begin: u64, end: u64| fault_times.iter().any(|time| begin <= *time.end() && end >= *time.start());
     let mut grants: BTreeMap<AttemptId, u64> = BTreeMap::new();
@@ -41,7 +49,7 @@ pub(crate) fn changes(events: &[Event], kinds: &[&str]) -> BTreeMap<usize, What>
             What::RelNotheld
                 if grants.get(&event.attempt).is_some_and(|granted| overlaps(*granted, event.t)) =>
             {
-                changes.insert(index, What::RelUnknown { err: "a node lost its vote".to_owned() });
+                changes.insert(index, What::RelUnknown { err: why.to_owned() });
             }
             What::Truth { until, .. } if overlaps(event.t, until) => {
                 changes.insert(index, neutral(event));

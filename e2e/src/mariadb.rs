@@ -57,7 +57,7 @@ impl<const MYSQL: bool> System for Server<MYSQL> {
             Fault {
                 name: "sessions ended",
                 lasts: 1..10,
-                begin: |w, _| w.system.end_sessions(),
+                begin: |w, _| end_sessions(&w.system.0),
                 end: |_, _| {},
             },
             Fault {
@@ -115,13 +115,26 @@ impl<const MYSQL: bool> Server<MYSQL> {
             }
         }
     }
+}
 
-    fn end_sessions(&self) {
-        for session in self.0.query(SESSIONS) {
-            // If the session has ended already, the command fails.
-            let _ = self.0.succeeds(&format!("KILL {session}"));
-        }
+/// Ends the sessions of all clients.
+pub(crate) fn end_sessions(server: &MariadbServer) {
+    for session in server.query(SESSIONS) {
+        // If the session has ended already, the command fails.
+        let _ = server.succeeds(&format!("KILL {session}"));
     }
+}
+
+/// Ends the sessions of one user, on MariaDB.
+pub(crate) fn end_sessions_of(server: &MariadbServer, user: &str) {
+    // If the user has no session, the command fails.
+    let _ = server.succeeds(&format!("KILL CONNECTION USER {user}"));
+}
+
+/// The number of sessions of one user.
+pub(crate) fn count_of_sessions(server: &MariadbServer, user: &str) -> u64 {
+    let count = format!("SELECT count(*) FROM information_schema.processlist WHERE user = '{user}'");
+    server.query(&count)[0].parse().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -147,47 +147,49 @@ impl Memory {
 }
 
 impl World for Memory {
-    const CLIENT_FAULTS: &'static [Fault<Self>] = &[
-        Fault {
-            name: "requests lost",
-            lasts: 50..300,
-            begin: |w, client| w.schedule_faults(client, WireFault::RequestLost),
-            end: |w, client| w.heal(client),
-        },
-        Fault {
-            name: "replies lost",
-            lasts: 50..300,
-            begin: |w, client| w.schedule_faults(client, WireFault::ReplyLost),
-            end: |w, client| w.heal(client),
-        },
-        Fault {
-            name: "requests doubled",
-            lasts: 50..300,
-            begin: |w, client| w.schedule_faults(client, WireFault::Duplicated),
-            end: |w, client| w.heal(client),
-        },
-        Fault {
-            name: "requests late",
-            lasts: 50..600,
-            begin: |w, client| w.schedule_faults(client, WireFault::Late),
-            end: |w, client| w.heal(client),
-        },
-        Fault {
-            name: "executor blocked",
-            lasts: 1500..1600,
-            begin: |w, client| w.block(client),
-            end: |w, client| w.unblock(client),
-        },
-        Fault {
-            name: "executor dropped",
-            lasts: 1..200,
-            begin: |w, client| w.drop_executor(client),
-            end: |w, client| w.replace(client),
-        },
-    ];
-
     fn clients(&self) -> usize {
         CLIENTS
+    }
+
+    fn client_faults(&self) -> &'static [Fault<Self>] {
+        &[
+            Fault {
+                name: "requests lost",
+                lasts: 50..300,
+                begin: |w, client| w.schedule_faults(client, WireFault::RequestLost),
+                end: |w, client| w.heal(client),
+            },
+            Fault {
+                name: "replies lost",
+                lasts: 50..300,
+                begin: |w, client| w.schedule_faults(client, WireFault::ReplyLost),
+                end: |w, client| w.heal(client),
+            },
+            Fault {
+                name: "requests doubled",
+                lasts: 50..300,
+                begin: |w, client| w.schedule_faults(client, WireFault::Duplicated),
+                end: |w, client| w.heal(client),
+            },
+            Fault {
+                name: "requests late",
+                lasts: 50..600,
+                begin: |w, client| w.schedule_faults(client, WireFault::Late),
+                end: |w, client| w.heal(client),
+            },
+            Fault {
+                name: "executor blocked",
+                lasts: 1500..1600,
+                begin: |w, client| w.block(client),
+                end: |w, client| w.unblock(client),
+            },
+            Fault {
+                name: "executor dropped",
+                lasts: 1..200,
+                begin: |w, client| w.drop_executor(client),
+                end: |w, client| w.replace(client),
+            },
+        ]
     }
 
     fn server_faults(&self) -> &'static [Fault<Self>] {

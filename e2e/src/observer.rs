@@ -71,8 +71,8 @@ impl Observer {
         Self { ends, thread }
     }
 
-    /// Ends the thread and records the answers of the server: the holders with their tokens, and those waiters whose
-    /// owner text has an attempt id.
+    /// Ends the thread and records the answers of the server: the holders, with their tokens if it knows them, and
+    /// those waiters whose owner text has an attempt id.
     ///
     /// # Panics
     /// When the thread panicked.
@@ -85,7 +85,9 @@ impl Observer {
                 // This is the latest possible end, because the remaining time is counted from the reply.
                 let expires = holder.remaining.map(|left| observation.until + left.as_nanos() as u64);
                 let attempt = attempt_of(&holder.owner).unwrap_or(0);
-                holders.extend(holder.token.map(|token| Held { attempt, token: Some(token), expires }));
+                // The number of a foreign holder is no token of an attempt.
+                let token = holder.token.filter(|_| !holder.foreign);
+                holders.push(Held { attempt, token, expires });
             }
             let waiters =
                 observation.view.waiters.iter().filter_map(|waiter| attempt_of(&waiter.owner)).collect();

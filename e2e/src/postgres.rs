@@ -14,7 +14,7 @@ use crate::{
 pub struct Postgres(PostgresServer);
 
 /// Ends the sessions of all clients. Their listeners have sessions too.
-const TERMINATE: &str =
+pub(crate) const TERMINATE: &str =
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'";
 /// Locks the rows of two names for a short time, as an operator may do.
 const KEEP_LOCKED: &str =

@@ -24,10 +24,24 @@ const MAX_STOP: u64 = 3500;
 /// The longest time in milliseconds for which a proxy holds messages.
 const MAX_HOLD_BACK: u64 = 2500;
 
+/// The faults by which the server loses all earlier holds.
+pub(crate) const FORGETTING: &[&str] = &["all flushed", "restart without data"];
+
 /// How many times a command is sent to a server that is still loading its data.
 const MAX_TRIES: usize = 1000;
 /// The pause between two commands to a server that is still loading its data.
 const RETRY: Duration = Duration::from_millis(5);
+
+/// The promise of the round with this seed, on one server. Of four consecutive seeds, two have a configuration that
+/// promises no exclusion.
+#[must_use]
+pub const fn promise_of(seed: u64) -> Promise {
+    match seed % 4 {
+        2 => Promise::Doubt,
+        3 => Promise::Fence,
+        _ => Promise::Exclusion,
+    }
+}
 
 /// The promise of the round with this seed, on Sentinels or a cluster. In rounds with even seeds, faults strike
 /// masters. Such a round promises no exclusion, because the replica that takes over may lack acknowledged writes. Other

@@ -127,14 +127,27 @@ impl ResultStore {
         Ok(WriteOutcome::Done)
     }
 
-    /// Shows a token to the fence. Returns whether the fence accepts the token; returns true if there is no fence.
+    /// Shows a token to the fence. Returns whether the fence accepts the token; returns true if there is no fence. The
+    /// tokens of two lineages cannot be compared: the fence refuses every token of a lineage as soon as it has seen a
+    /// token of a lineage that is new to it.
     fn show(&self, name: &str, fence: Option<Token>) -> io::Result<bool> {
         let Some(token) = fence else { return Ok(true) };
-        let seen = number(&read(&self.file(name, "fence"))?);
-        if token.number > seen {
-            self.replace(name, "fence", &token.to_string())?;
+        let lineage = token.lineage.to_string();
+        let text = read(&self.file(name, "fence"))?;
+        // Each line has a lineage and its largest token. The last line is the newest lineage.
+        let mut lines: Vec<&str> = text.lines().collect();
+        let known = lines.iter().position(|line| line.starts_with(&lineage));
+        let seen = known.map_or(0, |index| lines[index].rsplit(' ').next().map_or(0, number));
+        if known.is_some_and(|index| index + 1 < lines.len()) || token.number < seen {
+            return Ok(false);
         }
-        Ok(token.number >= seen)
+        let line = format!("{lineage} {token}");
+        if known.is_none() || token.number > seen {
+            lines.truncate(known.unwrap_or(lines.len()));
+            lines.push(&line);
+            self.replace(name, "fence", &(lines.join("\n") + "\n"))?;
+        }
+        Ok(true)
     }
 
     /// Locks the resource, so that no other process uses it during one step (a read, or a write). The drop of the
@@ -169,4 +182,24 @@ fn read(path: &Path) -> io::Result<String> {
 
 fn number(text: &str) -> u64 {
     text.trim().parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Lineage;
+
+    use super::*;
+
+    #[test]
+    fn a_fence_refuses_smaller_tokens_and_earlier_lineages() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ResultStore::new(dir.path());
+        let shown = |lineage, number| {
+            store.show("m0", Some(Token { lineage: Lineage::new(lineage), number })).unwrap()
+        };
+        assert!(shown(1, 17) && shown(1, 17) && !shown(1, 16));
+        assert!(shown(2, 17) && shown(2, 18), "a new lineage");
+        assert!(!shown(1, 17) && !shown(1, 99), "an earlier lineage");
+        assert!(!shown(2, 17) && shown(2, 18) && shown(2, 19));
+    }
 }

@@ -13,16 +13,18 @@ use crate::{
     fault_run::{inject_faults, start},
     figures::Figures,
     file::Files,
+    foreign_table::{self, Inserted, Shedlock},
     heartbeat::Heartbeat,
     mariadb::{Mariadb, Mysql},
     memory::Memory,
     observer::Observer,
     postgres::Postgres,
-    postgres_session::{SESSION, Sessions},
     redis::{self, Cluster, Group, Nodes, Redis},
     results::ResultStore,
     rng::Rng,
+    row::{self, MariadbRows, PostgresRows},
     served::{Served, System},
+    session::{self, MysqlSessions, PostgresSessions},
     speed::EngineSpeed,
     sqlite::Sqlite,
     task::LOCKS,
@@ -35,6 +37,31 @@ use crate::{
 pub const PEER: &str = "peer ";
 /// An engine name with this prefix stands for another lock crate on three independent Redis masters.
 pub const PEER_OF_THREE: &str = "peer of three ";
+/// The names of all engines.
+pub const ENGINES: [&str; 22] = [
+    "redis",
+    redis::REDISSON,
+    redis::SENTINEL,
+    redis::CLUSTER,
+    redis::REDLOCK,
+    "etcd",
+    CLUSTER,
+    "zookeeper",
+    ENSEMBLE,
+    "postgres",
+    session::POSTGRES,
+    row::POSTGRES,
+    foreign_table::SHEDLOCK,
+    "mariadb",
+    session::MARIADB,
+    row::MARIADB,
+    foreign_table::INSERT,
+    "mysql",
+    session::MYSQL,
+    "sqlite",
+    "file",
+    "memory",
+];
 /// How long it may take, by the stopwatch, until leases, minimum hold times and the queue entries of dead waiters have
 /// ended. These queue entries last up to a minute (`MAX_ENTRY_LIFE`).
 const REST_LIMIT: Duration = Duration::from_secs(75);
@@ -81,62 +108,77 @@ impl Round<'_> {
             recorder: Arc::new(Recorder::in_memory(self.seed, 0)),
         };
         start(&setting.recorder);
-        let (figures, complaints) = match self.engine {
-            "redis" => self.run_on_servers::<Redis<false>>(&setting, promise_of(self.seed), report)?,
-            redis::REDISSON => self.run_on_servers::<Redis<true>>(&setting, promise_of(self.seed), report)?,
-            redis::SENTINEL => {
-                self.run_on_servers::<Group>(&setting, redis::promise_of_many(self.seed), report)?
-            }
-            redis::CLUSTER => {
-                self.run_on_servers::<Cluster>(&setting, redis::promise_of_many(self.seed), report)?
-            }
-            redis::REDLOCK => self.run_on_servers::<Nodes>(&setting, Promise::Exclusion, report)?,
-            "etcd" => self.run_on_servers::<Alone>(&setting, Promise::Exclusion, report)?,
-            CLUSTER => self.run_on_servers::<Three>(&setting, etcd::promise_of(self.seed), report)?,
-            "zookeeper" => self.run_on_servers::<One>(&setting, Promise::Exclusion, report)?,
-            ENSEMBLE => self.run_on_servers::<Ensemble>(&setting, Promise::Exclusion, report)?,
-            "postgres" => self.run_on_servers::<Postgres>(&setting, Promise::Exclusion, report)?,
-            SESSION => self.run_on_servers::<Sessions>(&setting, Promise::Fence, report)?,
-            "mariadb" => {
+        let (figures, complaints) = self.run_in_setting(&setting, report)?;
+        Ok(Outcome { figures, complaints, dir })
+    }
+
+    /// Starts the engine with its clients, and runs the round.
+    fn run_in_setting(
+        &self,
+        setting: &Setting,
+        report: impl FnMut(u64),
+    ) -> Result<(Figures, Vec<String>), Failure> {
+        match self.engine {
+            "redis" => self.run_on_servers::<Redis<false>>(setting, report),
+            redis::REDISSON => self.run_on_servers::<Redis<true>>(setting, report),
+            redis::SENTINEL => self.run_on_servers::<Group>(setting, report),
+            redis::CLUSTER => self.run_on_servers::<Cluster>(setting, report),
+            redis::REDLOCK => self.run_on_servers::<Nodes>(setting, report),
+            "etcd" => self.run_on_servers::<Alone>(setting, report),
+            CLUSTER => self.run_on_servers::<Three>(setting, report),
+            "zookeeper" => self.run_on_servers::<One>(setting, report),
+            ENSEMBLE => self.run_on_servers::<Ensemble>(setting, report),
+            "postgres" => self.run_on_servers::<Postgres>(setting, report),
+            session::POSTGRES => self.run_on_servers::<PostgresSessions>(setting, report),
+            row::POSTGRES => self.run_on_servers::<PostgresRows>(setting, report),
+            foreign_table::SHEDLOCK => self.run_on_servers::<Shedlock>(setting, report),
+            "mariadb" | session::MARIADB | row::MARIADB | foreign_table::INSERT => {
                 Mariadb::check_available()?;
-                self.run_on_servers::<Mariadb>(&setting, Promise::Exclusion, report)?
+                match self.engine {
+                    session::MARIADB => self.run_on_servers::<MysqlSessions>(setting, report),
+                    row::MARIADB => self.run_on_servers::<MariadbRows>(setting, report),
+                    foreign_table::INSERT => self.run_on_servers::<Inserted>(setting, report),
+                    _ => self.run_on_servers::<Mariadb>(setting, report),
+                }
             }
             "mysql" => {
                 Mysql::check_available()?;
-                self.run_on_servers::<Mysql>(&setting, Promise::Exclusion, report)?
+                self.run_on_servers::<Mysql>(setting, report)
             }
-            "sqlite" => self.run_in_world(&setting, Sqlite::start(&setting)?, report)?,
-            "file" => self.run_in_world(&setting, Files::start(&setting)?, report)?,
-            "memory" => self.run_in_world(&setting, Memory::start(&setting)?, report)?,
-            other if other.starts_with(PEER_OF_THREE) => {
-                let peer = &other[PEER_OF_THREE.len()..];
-                let world = Served::<Nodes>::start_as(&setting, Promise::Exclusion, peer)?;
-                self.run_in_world(&setting, world, report)?
+            session::MYSQL => {
+                Mysql::check_available()?;
+                self.run_on_servers::<MysqlSessions>(setting, report)
             }
-            other => {
-                let peer = other.strip_prefix(PEER);
-                let peer = peer.ok_or(format!(
-                    "no engine {other:?}: expected redis, {}, {}, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, \
-                     postgres, {SESSION}, mariadb, mysql, sqlite, file or memory",
-                    redis::REDISSON,
-                    redis::SENTINEL,
-                    redis::CLUSTER,
-                    redis::REDLOCK
-                ))?;
-                let world = Served::<Redis<false>>::start_as(&setting, Promise::Exclusion, peer)?;
-                self.run_in_world(&setting, world, report)?
-            }
-        };
-        Ok(Outcome { figures, complaints, dir })
+            "sqlite" => self.run_in_world(setting, Sqlite::start(setting)?, report),
+            "file" => self.run_in_world(setting, Files::start(setting)?, report),
+            "memory" => self.run_in_world(setting, Memory::start(setting)?, report),
+            other => self.run_peer(other, setting, report),
+        }
+    }
+
+    /// Runs the round with clients that use another lock crate.
+    fn run_peer(
+        &self,
+        engine: &str,
+        setting: &Setting,
+        report: impl FnMut(u64),
+    ) -> Result<(Figures, Vec<String>), Failure> {
+        let promise = promise_of(engine, self.seed);
+        if let Some(peer) = engine.strip_prefix(PEER_OF_THREE) {
+            return self.run_in_world(setting, Served::<Nodes>::start_as(setting, promise, peer)?, report);
+        }
+        let unknown = || format!("no engine {engine:?}: expected {}", ENGINES.join(", "));
+        let peer = engine.strip_prefix(PEER).ok_or_else(unknown)?;
+        self.run_in_world(setting, Served::<Redis<false>>::start_as(setting, promise, peer)?, report)
     }
 
     /// Runs the round on servers of the system `S`, with clients that use leasehold.
     fn run_on_servers<S: System>(
         &self,
         setting: &Setting,
-        promise: Promise,
         report: impl FnMut(u64),
     ) -> Result<(Figures, Vec<String>), Failure> {
+        let promise = promise_of(self.engine, self.seed);
         self.run_in_world(setting, Served::<S>::start(setting, promise)?, report)
     }
 
@@ -157,8 +199,7 @@ impl Round<'_> {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let observer = (!self.engine.starts_with(PEER)).then(|| Observer::begin(admin.clone(), runtime));
         let (rng, speed) = (&mut Rng::new(self.seed, 0), EngineSpeed::of(self.engine));
-        let (fault_run, faults) =
-            inject_faults(&mut world, recorder, rng, setting.until(), speed.recovery_time, report);
+        let (fault_run, faults) = inject_faults(&mut world, recorder, rng, setting.until(), &speed, report);
         let events = world.finish().map_err(|failure| format!("seed {}: {failure}", self.seed))?;
         drop(heartbeat);
         let events = History::from_events(events);
@@ -188,12 +229,15 @@ fn in_memory() -> std::io::Result<tempfile::TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
 
-/// The promise of the round with this seed, on one Redis server. Of four consecutive seeds, two have a configuration
-/// that promises no exclusion.
-pub(crate) const fn promise_of(seed: u64) -> Promise {
-    match seed % 4 {
-        2 => Promise::Doubt,
-        3 => Promise::Fence,
+/// The promise of the round with this seed on an engine.
+pub(crate) fn promise_of(engine: &str, seed: u64) -> Promise {
+    match engine {
+        "redis" | redis::REDISSON => redis::promise_of(seed),
+        redis::SENTINEL | redis::CLUSTER => redis::promise_of_many(seed),
+        CLUSTER => etcd::promise_of(seed),
+        session::POSTGRES | session::MARIADB | session::MYSQL | row::POSTGRES | row::MARIADB => {
+            session::promise_of(seed)
+        }
         _ => Promise::Exclusion,
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// How many client processes each round has.
-const CLIENTS: usize = 4;
+pub(crate) const CLIENTS: usize = 4;
 
 /// The servers of one engine.
 pub trait System: Sized + 'static {
@@ -24,6 +24,11 @@ pub trait System: Sized + 'static {
     const MAX_STOP: u64;
     /// The longest time in milliseconds for which a proxy holds the messages of one direction.
     const MAX_HOLD_BACK: u64;
+
+    /// The faults of one client in a round with this promise.
+    fn client_faults(_: Promise) -> &'static [Fault<Served<Self>>] {
+        Served::<Self>::FAULTS
+    }
 
     /// The faults of the servers in a round with this promise.
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>];
@@ -44,6 +49,11 @@ pub trait System: Sized + 'static {
     fn url_of(&self, ports: &[u16]) -> String {
         let servers: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         Self::url(&servers.join(","))
+    }
+
+    /// The URL by which the client with this index reaches the servers through these ports.
+    fn url_of_client(&self, _client: usize, ports: &[u16]) -> String {
+        self.url_of(ports)
     }
 
     /// Whether this guarantee is right for the configuration that has this promise. A round fails if the engine reports
@@ -88,9 +98,11 @@ impl<S: System> Served<S> {
         }
         let proxies_of_client = |_| system.ports().into_iter().map(Proxy::start).collect();
         let proxies: Vec<Vec<Proxy>> = (0..CLIENTS).map(proxies_of_client).collect();
-        let url_through =
-            |proxies: &Vec<Proxy>| system.url_of(&proxies.iter().map(Proxy::port).collect::<Vec<_>>());
-        let workers = Workers::start(setting, role, proxies.iter().map(url_through).collect())?;
+        let url_through = |(client, proxies): (usize, &Vec<Proxy>)| {
+            system.url_of_client(client, &proxies.iter().map(Proxy::port).collect::<Vec<_>>())
+        };
+        let urls = proxies.iter().enumerate().map(url_through).collect();
+        let workers = Workers::start(setting, role, urls)?;
         Ok(Self { system, proxies, workers, admin, promise })
     }
 }
@@ -109,10 +121,12 @@ impl<S: System> Proxied for Served<S> {
 }
 
 impl<S: System> World for Served<S> {
-    const CLIENT_FAULTS: &'static [Fault<Self>] = Self::FAULTS;
-
     fn clients(&self) -> usize {
         CLIENTS
+    }
+
+    fn client_faults(&self) -> &'static [Fault<Self>] {
+        S::client_faults(self.promise)
     }
 
     fn server_faults(&self) -> &'static [Fault<Self>] {
@@ -120,7 +134,7 @@ impl<S: System> World for Served<S> {
     }
 
     fn admin(&self) -> Locks {
-        Locks::clone(&self.admin)
+        self.admin.core().clone()
     }
 
     fn finish(&mut self) -> Result<Vec<Event>, Failure> {

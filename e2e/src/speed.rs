@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::lock_state::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE};
 
-use crate::{redis, round::PEER_OF_THREE, task::TTL, zookeeper};
+use crate::{foreign_table, redis, round::PEER_OF_THREE, row, session, task::TTL, zookeeper};
 
 /// The time scale of an engine.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,14 @@ pub struct EngineSpeed {
     pub poll: Duration,
     /// The faults after which all holds of every process are in doubt until they are renewed.
     pub doubted_after: &'static [&'static str],
+    /// The faults by which the server ends all holds.
+    pub lost_by: &'static [&'static str],
+    /// How long the server grants nothing after it started, although nobody holds the name.
+    pub lock_delay: Duration,
+    /// Whether the server ends the holds of a killed process at once.
+    pub ends_with_process: bool,
+    /// Whether a look at a lock by the admin client can make a try fail.
+    pub looks_lock: bool,
     /// The faults by which one of several nodes loses locks, so that the nodes may not find a hold that is still valid.
     pub votes_lost_by: &'static [&'static str],
 }
@@ -44,15 +52,23 @@ const FINE: EngineSpeed = EngineSpeed {
     entry_life: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
     doubted_after: &[],
+    lost_by: &[],
+    lock_delay: Duration::ZERO,
+    ends_with_process: false,
+    looks_lock: false,
     votes_lost_by: &[],
 };
+
+/// The slowest poll of a waiter without notifications.
+const SLOWEST_POLL: Duration = Duration::from_secs(1);
 
 /// The usual limit of I7: how long a lock may be free while the claim of a live process waits.
 const WAKE: Duration = Duration::from_millis(250);
 
 /// One Redis server. A client does not learn from its connection whether a restarted server still has the data that the
 /// server acknowledged.
-const REDIS: EngineSpeed = EngineSpeed { doubted_after: &[redis::RESTART], ..FINE };
+const REDIS: EngineSpeed =
+    EngineSpeed { doubted_after: &[redis::RESTART], lost_by: redis::FORGETTING, ..FINE };
 
 /// SQL servers. A claim that waits until a row is unlocked checks once a second whether the row still exists.
 const SQL: EngineSpeed = EngineSpeed { poll: Duration::from_secs(1), ..FINE };
@@ -63,6 +79,32 @@ const POSTGRES: EngineSpeed = EngineSpeed { entry_life: MAX_ENTRY_LIFE, ..SQL };
 /// SQLite. In addition to [`SQL`], processes that write to one database file have no queue: a waiter may find no moment
 /// for a poll while other processes write.
 const SQLITE: EngineSpeed = EngineSpeed { wake: Duration::from_secs(1), ..SQL };
+
+/// Locks of sessions. One of the processes that wait for a name tries at intervals of up to a quarter of a second.
+/// After a start of the server nothing is granted for the lock delay. MySQL and MariaDB report in whole seconds since
+/// when they run, which can add a second.
+const SESSION: EngineSpeed = EngineSpeed {
+    recovery_time: Duration::from_secs(6),
+    wake: WAKE.saturating_add(Duration::from_millis(250)),
+    lost_by: session::LOST_BY,
+    lock_delay: session::DELAY.saturating_add(Duration::from_secs(1)),
+    ends_with_process: true,
+    ..FINE
+};
+
+/// Rows of another program. Nothing notifies a waiter, and MariaDB grants nothing in its first two seconds.
+const ROW: EngineSpeed = EngineSpeed {
+    recovery_time: Duration::from_secs(5),
+    wake: SLOWEST_POLL.saturating_add(WAKE),
+    lost_by: session::LOST_BY,
+    ends_with_process: true,
+    looks_lock: true,
+    ..FINE
+};
+
+/// Tables of other programs. Nothing notifies a waiter, and MariaDB grants nothing in its first two seconds.
+const FOREIGN_TABLE: EngineSpeed =
+    EngineSpeed { recovery_time: Duration::from_secs(5), wake: SLOWEST_POLL.saturating_add(WAKE), ..FINE };
 
 /// etcd counts leases in full seconds and reports only complete seconds. It looks for expired leases twice a second. If
 /// a minimum hold time is shorter than the shortest lease, and no client is left to end the hold, the name stays taken
@@ -77,6 +119,10 @@ const ETCD: EngineSpeed = EngineSpeed {
     entry_life: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
     doubted_after: &[],
+    lost_by: &[],
+    lock_delay: Duration::ZERO,
+    ends_with_process: false,
+    looks_lock: false,
     votes_lost_by: &[],
 };
 
@@ -93,6 +139,10 @@ const ZOOKEEPER: EngineSpeed = EngineSpeed {
     entry_life: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
     doubted_after: &[],
+    lost_by: &[],
+    lock_delay: Duration::ZERO,
+    ends_with_process: false,
+    looks_lock: false,
     votes_lost_by: &[],
 };
 
@@ -133,7 +183,13 @@ impl EngineSpeed {
             GROUP
         } else if engine == "sqlite" {
             SQLITE
-        } else if engine.starts_with("postgres") {
+        } else if [session::POSTGRES, session::MARIADB, session::MYSQL].contains(&engine) {
+            SESSION
+        } else if [row::POSTGRES, row::MARIADB].contains(&engine) {
+            ROW
+        } else if [foreign_table::SHEDLOCK, foreign_table::INSERT].contains(&engine) {
+            FOREIGN_TABLE
+        } else if engine == "postgres" {
             POSTGRES
         } else if engine == "mariadb" || engine == "mysql" {
             SQL

@@ -75,23 +75,25 @@ impl Sqlite {
 }
 
 impl World for Sqlite {
-    const CLIENT_FAULTS: &'static [Fault<Self>] = &[
-        Fault {
-            name: "stop",
-            lasts: 30..1500,
-            begin: |w, client| w.workers.stop(client),
-            end: |w, client| w.workers.resume(client),
-        },
-        Fault {
-            name: "kill",
-            lasts: 1..200,
-            begin: |w, client| w.workers.kill(client),
-            end: |w, client| w.workers.replace(client),
-        },
-    ];
-
     fn clients(&self) -> usize {
         CLIENTS
+    }
+
+    fn client_faults(&self) -> &'static [Fault<Self>] {
+        &[
+            Fault {
+                name: "stop",
+                lasts: 30..1500,
+                begin: |w, client| w.workers.stop(client),
+                end: |w, client| w.workers.resume(client),
+            },
+            Fault {
+                name: "kill",
+                lasts: 1..200,
+                begin: |w, client| w.workers.kill(client),
+                end: |w, client| w.workers.replace(client),
+            },
+        ]
     }
 
     fn server_faults(&self) -> &'static [Fault<Self>] {
@@ -102,7 +104,7 @@ impl World for Sqlite {
     }
 
     fn admin(&self) -> Locks {
-        Locks::clone(&self.admin)
+        self.admin.core().clone()
     }
 
     fn finish(&mut self) -> Result<Vec<Event>, Failure> {

@@ -12,15 +12,12 @@ use leasehold_testkit::history::History;
 
 use crate::{
     Failure,
-    etcd::{self, CLUSTER},
     figures::Figures,
-    redis,
     rng::Rng,
-    round::{Outcome, Round, promise_of},
+    round::{ENGINES, Outcome, Round, promise_of},
     speed::EngineSpeed,
     totals::Totals,
     verdict::judge,
-    world::Promise,
 };
 
 /// The length of a round: long enough for several storms, and short enough that the history is checked within seconds.
@@ -103,11 +100,7 @@ fn parse(args: &[&str]) -> Result<Options, Failure> {
         }
     }
     if options.engine.is_empty() {
-        return Err(
-            "--engine is missing: redis, redis-redisson, redis-sentinel, redis-cluster, redlock, etcd, etcd-cluster, \
-             zookeeper, zookeeper-ensemble, postgres, postgres-session, mariadb, mysql, sqlite, file or memory"
-                .into(),
-        );
+        return Err(format!("--engine is missing: {}", ENGINES.join(", ")).into());
     }
     Ok(options)
 }
@@ -116,14 +109,7 @@ fn parse(args: &[&str]) -> Result<Options, Failure> {
 fn judge_again(engine: &str, history: &Path) -> Result<ExitCode, Failure> {
     let history = History::merge([history])?;
     let seed = history.events().first().map_or(0, |event| event.run);
-    let promise = match engine {
-        "redis" => promise_of(seed),
-        redis::SENTINEL | redis::CLUSTER => redis::promise_of_many(seed),
-        CLUSTER => etcd::promise_of(seed),
-        crate::postgres_session::SESSION => Promise::Fence,
-        _ => Promise::Exclusion,
-    };
-    let (figures, complaints) = judge(history.events(), promise, EngineSpeed::of(engine));
+    let (figures, complaints) = judge(history.events(), promise_of(engine, seed), EngineSpeed::of(engine));
     println!("{}\n{figures}", complaints.join("\n"));
     Ok(if figures.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

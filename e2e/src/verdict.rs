@@ -1,6 +1,6 @@
 //! The verdict on a round. Only this module calls the checker of histories.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use leasehold_core::lock_state::entry_life;
 use leasehold_testkit::{
@@ -9,9 +9,6 @@ use leasehold_testkit::{
 };
 
 use crate::{adjusted_history::AdjustedHistory, figures::Figures, speed::EngineSpeed, world::Promise};
-
-/// The faults by which the server loses all earlier holds.
-const FORGETTING_FAULTS: [&str; 2] = ["all flushed", "restart without data"];
 
 /// The longest time that a pushed grant lasts before its client has to confirm it.
 const CLAIM_TIME: Duration = Duration::from_secs(2);
@@ -36,6 +33,7 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
     terms.over_limit = OVER_LIMIT;
     terms.wake = speed.wake;
     terms.poll = speed.poll;
+    terms.ends_with_process = speed.ends_with_process;
     terms.set_back = promise == Promise::Doubt;
     let history = History::from_events(events.to_vec());
     let mut figures = Figures::of(history.events());
@@ -59,8 +57,8 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
             complaints.extend(verdict.examples.iter().map(|example| format!("{name}\n{example}")));
         }
     }
-    if promise == Promise::Fence {
-        let (checked, unreported) = unreported_losses(history.events(), speed.ttl);
+    if promise == Promise::Fence || !speed.lost_by.is_empty() {
+        let (checked, unreported) = unreported_losses(history.events(), &speed);
         figures.checked.insert("loss notice".to_owned(), checked);
         if !unreported.is_empty() {
             figures.violations.insert("loss notice".to_owned(), unreported.len() as u64);
@@ -79,24 +77,25 @@ fn promised(invariant: Invariant, promise: Promise) -> bool {
 
 /// Counts the holds that the server lost, and reports each `check()` by which a lost hold was still valid more than one
 /// ttl after the loss.
-fn unreported_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
+fn unreported_losses(events: &[Event], speed: &EngineSpeed) -> (u64, Vec<String>) {
+    let ttl = speed.ttl;
     let (mut checked, mut unreported) = (0, Vec::new());
     let mut begin = 0;
     for end in events {
         match &end.what {
             // A restarted server may grant new holds before the end of the fault is recorded. So only holds that were
             // granted before the begin of the fault count as lost.
-            What::NemesisBegin { kind } if FORGETTING_FAULTS.contains(&kind.as_str()) => {
+            What::NemesisBegin { kind } if speed.lost_by.contains(&kind.as_str()) => {
                 begin = end.t;
                 continue;
             }
-            What::NemesisEnd { kind } if FORGETTING_FAULTS.contains(&kind.as_str()) => {}
+            What::NemesisEnd { kind } if speed.lost_by.contains(&kind.as_str()) => {}
             _ => continue,
         }
         let granted = |event: &&Event| matches!(event.what, What::AcqOk { .. }) && event.t < begin;
         // Of the holds that the server lost, only those that were granted shortly before can still be valid.
         let recent = |event: &&Event| event.t + 10 * nanos(ttl) > end.t;
-        let lost_attempts: Vec<_> =
+        let lost_attempts: HashSet<_> =
             events.iter().filter(granted).filter(recent).map(|event| event.attempt).collect();
         // The time of a check's event is read before the check itself reads the clock, so the limit needs no allowance
         // for stalls between the two.
@@ -115,4 +114,50 @@ fn unreported_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
         }
     }
     (checked, unreported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session;
+
+    const MILLI: u64 = 1_000_000;
+
+    fn event(ms: u64, attempt: u64, what: What) -> Event {
+        Event { run: 1, proc: 1, seq: ms, t: ms * MILLI, task: 1, lock: "m1".to_owned(), attempt, what }
+    }
+
+    fn granted(ms: u64, attempt: u64) -> Event {
+        let lineage = String::new();
+        let (deadline, ttl, asked) = (Some((ms + 1000) * MILLI), None, None);
+        let what =
+            What::AcqOk { token: attempt, lineage, deadline, ttl, asked, watched: false, fixed: false };
+        event(ms, attempt, what)
+    }
+
+    /// A ttl is a second. The restart ends hold 1 and not hold 2, also in a round that requires exclusion.
+    #[test]
+    fn a_hold_of_an_ended_session_is_invalid_within_its_ttl() {
+        let valid = |ms, attempt| event(ms, attempt, What::Check { valid: true, deadline: None });
+        let kind = || session::RESTART.to_owned();
+        let history = |checked_at| {
+            [
+                granted(10, 1),
+                event(20, 0, What::NemesisBegin { kind: kind() }),
+                event(30, 0, What::NemesisEnd { kind: kind() }),
+                granted(40, 2),
+                valid(checked_at, 1),
+                valid(1100, 2),
+            ]
+        };
+        let speed = EngineSpeed::of(session::POSTGRES);
+        for (checked_at, complaints) in [(1020, 0), (1040, 1)] {
+            let (checked, found) = unreported_losses(&history(checked_at), &speed);
+            assert_eq!((checked, found.len()), (1, complaints), "{found:?}");
+            let (figures, _) = judge(&history(checked_at), Promise::Exclusion, speed);
+            assert_eq!(figures.violations.contains_key("loss notice"), complaints > 0);
+        }
+        let lease = EngineSpeed::of("postgres");
+        assert_eq!(unreported_losses(&history(1040), &lease).0, 0, "a lease outlasts a restart");
+    }
 }

@@ -15,11 +15,11 @@ use crate::Failure;
 
 /// An engine with its clients, under faults.
 pub trait World: Sized + 'static {
-    /// The faults of one client.
-    const CLIENT_FAULTS: &'static [Fault<Self>];
-
     /// The number of clients.
     fn clients(&self) -> usize;
+
+    /// The faults of one client.
+    fn client_faults(&self) -> &'static [Fault<Self>];
 
     /// The faults of the server or, without a server, of the resource that all clients share.
     fn server_faults(&self) -> &'static [Fault<Self>];

@@ -113,7 +113,32 @@ fn postgres() {
 
 #[test]
 fn postgres_session() {
-    smoke_for("postgres-session", ROUND, OF_SERVER);
+    smoke_for("postgres-session", 3 * ROUND / 2, OF_SERVER);
+}
+
+#[test]
+fn postgres_row() {
+    smoke_for("postgres-row", ROUND, OF_FILE);
+}
+
+#[test]
+fn postgres_shedlock() {
+    smoke_for("postgres-shedlock", ROUND, OF_FILE);
+}
+
+#[test]
+fn mariadb_session() {
+    smoke_for("mariadb-session", 3 * ROUND / 2, OF_FILE);
+}
+
+#[test]
+fn mariadb_row() {
+    smoke_for("mariadb-row", ROUND, OF_FILE);
+}
+
+#[test]
+fn mariadb_insert() {
+    smoke_for("mariadb-insert", 3 * ROUND / 2, OF_FILE);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::{
-    own_rules,
+    api, own_rules, packages,
     run::{Failure, Steps},
     setup,
     side_by_side::Job,
@@ -19,7 +19,9 @@ const WITH_OWN_FEATURES: [&str; 2] = ["leasehold-core", "leasehold"];
 pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     format_and_own_rules(steps, workspace)?;
     let jobs = dependencies(workspace).into_iter().chain([lints_of_all(workspace)]);
-    let jobs = jobs.chain([documentation(workspace)]).chain(lints_of_features(workspace));
+    let jobs = jobs.chain([documentation(workspace), other_systems(workspace)]);
+    let jobs = jobs.chain([packages::job(workspace), api::job(workspace)]);
+    let jobs = jobs.chain(lints_of_features(workspace));
     one_after_another(steps, jobs)
 }
 
@@ -38,16 +40,29 @@ pub(crate) fn nightly_jobs(workspace: &Workspace) -> Vec<Job> {
     let mut peers = workspace.cargo_of_peers("clippy");
     peers.args(["--locked", "--all-targets", "--", "-D", "warnings"]);
     let peers = Job::new("lints, peers", peers);
-    let other_system = other_system(workspace);
-    [other_system, default].into_iter().chain(each_feature).chain([peers]).collect()
+    let other_systems = setup::OTHER_SYSTEMS.map(|system| with_all_features(workspace, system));
+    other_systems.into_iter().chain([default]).chain(each_feature).chain([peers]).collect()
 }
 
-/// Compiles the library for a system other than Linux. Leaves out what would need a C compiler for that system.
-fn other_system(workspace: &Workspace) -> Job {
+/// Compiles the library with its default features for the systems other than Linux.
+pub(crate) fn other_systems(workspace: &Workspace) -> Job {
     let mut check = workspace.cargo("check");
-    check.args(["--locked", "--package", "leasehold", "--target", setup::OTHER_SYSTEM]);
-    check.args(["--no-default-features", "--features", "memory,file,redis,etcd,zookeeper"]);
-    Job::new(format!("compile for {}", setup::OTHER_SYSTEM), check)
+    check.args(["--locked", "--package", "leasehold"]);
+    setup::OTHER_SYSTEMS.into_iter().for_each(|system| {
+        check.args(["--target", system]);
+    });
+    Job::new("compile for other systems", at_low_priority(&check))
+}
+
+/// Compiles the library with all its features for a system other than Linux. `true` in place of a C compiler makes no
+/// object files of the C code of dependencies, because nothing is linked: only Rust code is checked.
+fn with_all_features(workspace: &Workspace, system: &str) -> Job {
+    let mut check = workspace.cargo("check");
+    check.args(["--locked", "--package", "leasehold", "--all-features", "--target", system]);
+    for tool in ["CC", "AR"] {
+        check.env(format!("{tool}_{}", system.replace('-', "_")), "true");
+    }
+    Job::new(format!("compile for {system} with all features"), check)
 }
 
 /// Runs jobs one after another, until one of them fails.
@@ -124,6 +139,7 @@ mod tests {
             dir: "x".into(),
             features: vec!["file".into(), "redis".into()],
             bins: Vec::new(),
+            manifest: serde_json::Value::Null,
         };
         let sets = feature_sets(&package);
         assert_eq!(sets.len(), 3);

@@ -2,9 +2,11 @@
 //! and tests before a change lands; `cargo xtask nightly` runs the checks, tests and measurements that take longer.
 //! `cargo xtask check` runs only the checks. `cargo xtask torture` injects faults into an engine and reports whether it
 //! kept its promises. `cargo xtask mutants` injects bugs into our code and reports whether the tests find them. `cargo
-//! xtask pictures` and `cargo xtask book` render parts of the documentation. `cargo xtask draw SEED [FOLDER]` draws
+//! xtask pictures` and `cargo xtask book` render parts of the documentation. `cargo xtask packages` checks what a
+//! release uploads; `cargo xtask api` compares the public API with its listing. `cargo xtask draw SEED [FOLDER]` draws
 //! lines of code for a test of their names.
 
+mod api;
 mod book;
 mod chart;
 mod check;
@@ -12,6 +14,7 @@ mod draw;
 mod mutants;
 mod nightly;
 mod own_rules;
+mod packages;
 mod pictures;
 mod rerun;
 mod run;
@@ -28,8 +31,9 @@ use run::{Failure, Steps};
 use workspace::Workspace;
 
 /// The tasks, as they are typed. The README may name these tasks and no others.
-const CHORES: [&str; 9] =
-    ["quick", "check", "test", "nightly", "torture", "mutants", "pictures", "book", "draw"];
+const CHORES: [&str; 11] = [
+    "quick", "check", "test", "nightly", "torture", "mutants", "pictures", "book", "draw", "packages", "api",
+];
 
 fn main() -> ExitCode {
     let mut steps = Steps::default();
@@ -44,6 +48,11 @@ fn main() -> ExitCode {
         ["pictures"] => Workspace::find()
             .and_then(|workspace| steps.step("draw the pictures", || pictures::write(&workspace))),
         ["book"] => Workspace::find().and_then(|workspace| book::build(&mut steps, &workspace)),
+        ["packages"] => Workspace::find().and_then(|workspace| packages::check(&mut steps, &workspace)),
+        ["api"] => Workspace::find().and_then(|workspace| api::check(&mut steps, &workspace, false)),
+        ["api", "--write"] => {
+            Workspace::find().and_then(|workspace| api::check(&mut steps, &workspace, true))
+        }
         ["draw", seed] => {
             Workspace::find().and_then(|workspace| draw_chore(&mut steps, &workspace, seed, ""))
         }

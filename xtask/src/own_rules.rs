@@ -4,7 +4,9 @@
 mod citations;
 mod documents;
 mod engines;
+mod manifests;
 mod messages;
+mod modes;
 mod sources;
 mod width;
 
@@ -49,6 +51,8 @@ fn complaints(workspace: &Workspace) -> io::Result<Vec<String>> {
         complaints.extend(documents::links(&shown, &file.text, file.path.parent().unwrap_or(Path::new("."))));
     }
     complaints.extend(engines::complaints(workspace, &rust));
+    complaints.extend(manifests::complaints(workspace));
+    complaints.extend(modes::complaints(workspace, &rust));
     complaints.extend(messages::complaints(&rust, &markdown, |path| workspace.shown(path)));
     complaints.extend(pictures::complaints(workspace));
     complaints.extend(mutants::complaints(workspace, &texts(workspace, "patch")?));

@@ -33,6 +33,7 @@ pub(crate) fn for_tests(workspace: &Workspace) -> Result<(), String> {
 /// Installs the tools that the checks need: rustfmt, clippy, cargo-deny.
 pub(crate) fn for_checks(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     for_lints(steps)?;
+    for_other_systems(steps)?;
     match cargo_deny_job(workspace) {
         Some(mut job) => {
             steps.command(&job.name, &mut job.command)?;
@@ -42,13 +43,13 @@ pub(crate) fn for_checks(steps: &mut Steps, workspace: &Workspace) -> Result<(),
     }
 }
 
-/// A system other than Linux. The checks compile the library for it.
-pub(crate) const OTHER_SYSTEM: &str = "aarch64-apple-darwin";
+/// The systems other than Linux. The checks compile the library for them.
+pub(crate) const OTHER_SYSTEMS: [&str; 2] = ["aarch64-apple-darwin", "x86_64-pc-windows-gnu"];
 
-/// Installs the standard library of the other system, which compiling for it needs.
+/// Installs the standard libraries of the other systems, which compiling for them needs.
 pub(crate) fn for_other_systems(steps: &mut Steps) -> Result<(), Failure> {
     let mut add = Command::new("rustup");
-    steps.command(&format!("install {OTHER_SYSTEM}"), add.args(["target", "add", OTHER_SYSTEM]))
+    steps.command("install the standard libraries", add.args(["target", "add"]).args(OTHER_SYSTEMS))
 }
 
 /// Installs the tools that the format check and the lints need: rustfmt and clippy.

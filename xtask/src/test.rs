@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, fs, num::NonZero, path::PathBuf, process::Command, thread};
 
 use crate::{
-    check, own_rules, rerun,
+    api, check, own_rules, packages, rerun,
     run::{Failure, Steps, under},
     setup,
     side_by_side::{self, Job, JobResult, Lane},
@@ -51,6 +51,7 @@ const DATA_VARIABLE: &str = "LEASEHOLD_TEST_DATA";
 /// The second tier, for before a change lands: everything except the work of a night.
 pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     setup::for_lints(steps)?;
+    setup::for_other_systems(steps)?;
     check::format_and_own_rules(steps, workspace)?;
     let suites = thread::scope(|scope| {
         let setup_thread = scope.spawn(|| setup::for_tests(workspace));
@@ -62,6 +63,10 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
     steps.step("tiers", || check_tiers(workspace, &suites))?;
     let mut checks: VecDeque<Job> = [doc_tests(workspace), check::lints_of_all(workspace)].into();
     checks.push_back(check::documentation(workspace));
+    // After the lints and the documentation, which compile most of what these need.
+    checks.push_back(api::job(workspace));
+    checks.push_back(packages::job(workspace));
+    checks.push_back(check::other_systems(workspace));
     checks.extend(check::lints_of_features(workspace));
     let dependencies = [setup::cargo_deny_job(workspace)].into_iter().flatten();
     let dependencies = dependencies.chain(check::dependencies(workspace)).collect();

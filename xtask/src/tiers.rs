@@ -40,7 +40,7 @@ pub(crate) struct Row {
 
 /// The integration tests. They are started in this order, so the longest come first. All unit tests are in the quick
 /// tier.
-const TABLE: [Row; 34] = [
+const TABLE: [Row; 37] = [
     row("e2e", "fault_cases", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
     row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),
@@ -62,6 +62,14 @@ const TABLE: [Row; 34] = [
     row("model", "block", Tier::Test, "the model of blocks of tokens on etcd and ZooKeeper"),
     row("cli", "crowd", Tier::Test, "many commands at once"),
     row("core", "memory_footprint", Tier::Test, "bytes for each hold"),
+    row("leasehold", "kit", Tier::Quick, "the kit for the tests of programs"),
+    row(
+        "leasehold",
+        "elections_and_once",
+        Tier::Quick,
+        "elections and work that is done one time, on files and SQLite",
+    ),
+    row("leasehold", "metrics", Tier::Test, "the series of the feature metrics"),
     row("leasehold", "features", Tier::Quick, "the features that are compiled in"),
     row("leasehold", "hosted", Tier::Quick, "the URLs of hosted databases that the pages show"),
     row("leasehold", "silent", Tier::Quick, "servers that accept connections and never answer"),

@@ -35,6 +35,8 @@ pub(crate) struct Package {
     pub(crate) features: Vec<String>,
     /// The names of its programs, as they are written after `--bin`.
     pub(crate) bins: Vec<String>,
+    /// Its manifest, as cargo reports it.
+    pub(crate) manifest: Value,
 }
 
 impl Workspace {
@@ -49,6 +51,12 @@ impl Workspace {
         let packages = metadata["packages"].as_array()?.iter().map(Package::read).collect::<Option<_>>()?;
         let path = |key: &str| metadata[key].as_str().map(PathBuf::from);
         Some(Self { root: path("workspace_root")?, target: path("target_directory")?, packages })
+    }
+
+    /// The packages that a release publishes.
+    pub(crate) fn published(&self) -> impl Iterator<Item = &Package> {
+        // `publish = false` is an empty list of registries.
+        self.packages.iter().filter(|package| package.manifest["publish"].is_null())
     }
 
     /// The command `cargo VERB`, run in the root of the workspace.
@@ -93,7 +101,12 @@ impl Workspace {
 }
 
 impl Package {
-    fn read(metadata: &Value) -> Option<Self> {
+    /// Its name with its version, as in the name of its packed file.
+    pub(crate) fn release(&self) -> String {
+        format!("{}-{}", self.name, self.manifest["version"].as_str().unwrap_or_default())
+    }
+
+    pub(crate) fn read(metadata: &Value) -> Option<Self> {
         let is_bin =
             |target: &&Value| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"bin".into()));
         let mut features: Vec<String> = metadata["features"].as_object()?.keys().cloned().collect();
@@ -105,6 +118,7 @@ impl Package {
             bins: (metadata["targets"].as_array()?.iter().filter(is_bin))
                 .filter_map(|target| target["name"].as_str().map(str::to_owned))
                 .collect(),
+            manifest: metadata.clone(),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{cell::OnceCell, pin::pin, task::Poll, time::Duration};
 
-use leasehold::{Error, Guard, Life, Locks, Pace, Request};
+use leasehold::{All, Error, Guards, Life, Locks, Name, Pace};
 use nix::sys::signal::Signal;
 
 use crate::{
@@ -56,7 +56,7 @@ pub(crate) fn acquire_confirmed(
     locks: &Locks,
     event_loop: &EventLoop,
     deadline: Option<Duration>,
-) -> Result<Guard, Failure> {
+) -> Result<Guards, Failure> {
     check_waiting(plan, locks, event_loop, deadline)?;
     let mut was_granted = false;
     loop {
@@ -105,7 +105,7 @@ fn confirm(
     plan: &Run,
     locks: &Locks,
     event_loop: &EventLoop,
-    guard: &Guard,
+    guard: &Guards,
     deadline: Option<Duration>,
 ) -> Result<bool, Failure> {
     loop {
@@ -182,7 +182,7 @@ fn acquire(
     event_loop: &EventLoop,
     deadline: Option<Duration>,
     was_granted: bool,
-) -> Result<Option<Guard>, Failure> {
+) -> Result<Option<Guards>, Failure> {
     let parent_group = ParentGroup { locks, group: OnceCell::new() };
     let mut result = wait_for_lock(plan, locks, event_loop, deadline, &parent_group)?;
     if let (Err(error), Wait::Not) = (&result, plan.wait)
@@ -232,7 +232,7 @@ fn wait_for_lock(
     event_loop: &EventLoop,
     deadline: Option<Duration>,
     parent_group: &ParentGroup<'_>,
-) -> Result<Result<Guard, Error>, Failure> {
+) -> Result<Result<Guards, Error>, Failure> {
     let remaining = deadline.map(|deadline| deadline.saturating_sub(now()));
     let request = request(plan, locks, remaining);
     let mut acquire = pin!(match (plan.wait, remaining) {
@@ -267,20 +267,21 @@ fn wait_for_lock(
 }
 
 /// The request for the lock, with the options of the run. `remaining`: how long the run may still wait.
-fn request(plan: &Run, locks: &Locks, remaining: Option<Duration>) -> Request {
-    let name = plan.name.as_str();
-    let request = match plan.mode {
-        WantedMode::Exclusive => locks.mutex(name),
-        WantedMode::Shared => locks.rw(name).read(),
-        WantedMode::Permits { count, limit } => locks.semaphore(name, limit).permits(count),
+fn request(plan: &Run, locks: &Locks, remaining: Option<Duration>) -> All {
+    let with = |all: All, (name, mode): (&str, WantedMode)| match mode {
+        WantedMode::Exclusive => all.mutex(name),
+        WantedMode::Shared => all.read(name),
+        WantedMode::Permits { count, limit } => all.permits(name, count, limit),
     };
+    let others = plan.others.iter().map(|(name, mode)| (name.as_str(), *mode));
+    let request = std::iter::once((plan.name.as_str(), plan.mode)).chain(others).fold(locks.all(), with);
     let request = request.ttl(plan.ttl).renew(plan.renew).stops_on_term(true);
-    let request = plan.max_hold.into_iter().fold(request, Request::max_hold);
-    let request = plan.renew_every.into_iter().fold(request, Request::renew_every);
-    let request = plan.attempts.into_iter().fold(request, Request::attempts);
+    let request = plan.max_hold.into_iter().fold(request, All::max_hold);
+    let request = plan.renew_every.into_iter().fold(request, All::renew_every);
+    let request = plan.attempts.into_iter().fold(request, All::attempts);
     // Near the end of the wait no pause of the pace would end in time.
     let fits = |pace: &Pace| remaining.is_none_or(|remaining| pace.first() <= remaining);
-    plan.pace.filter(fits).into_iter().fold(request, Request::retry)
+    plan.pace.filter(fits).into_iter().fold(request, All::retry)
 }
 
 /// The failure if the lock was not acquired. Its message names the holder, if the engine says in time who the holder
@@ -295,14 +296,16 @@ fn not_acquired(
         return Ok(Failure::silent(plan.not_acquired_code));
     }
     let limit = if plan.wait == Wait::Not { SHOW_LIMIT } else { SHOW_LIMIT_AFTER_WAIT };
-    let shown = event_loop.block_on(locks.show(plan.name.as_str()), Some(limit), interrupts_wait);
     let error = error.to_string();
+    // The error is about the name that is taken.
+    let is_taken = |name: &&Name| error.contains(&format!("lock {:?}:", name.as_str()));
+    let taken = plan.names().find(is_taken).unwrap_or(&plan.name).as_str();
+    let shown = event_loop.block_on(locks.show(taken), Some(limit), interrupts_wait);
     let holder_text = match shown.map_err(wait_failure)? {
         Some(Ok(view)) => text::held_by(&view).map(|held| held + warnings::same_owner(plan, &view)),
-        _ => Some(format!(
-            "{HELD_BY_ANOTHER}: `leasehold show {}` shows the holder",
-            text::shell_word(plan.name.as_str())
-        )),
+        _ => {
+            Some(format!("{HELD_BY_ANOTHER}: `leasehold show {}` shows the holder", text::shell_word(taken)))
+        }
     };
     let holder_text = holder_text.unwrap_or_else(|| "it was held by another and is free now".to_owned());
     // The message names the holder in place of "another".

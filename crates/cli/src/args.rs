@@ -81,6 +81,18 @@ pub(crate) struct Run {
     /// The total number of permits, the same for all users of NAME
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u32>,
+    /// Lock one of N names instead of NAME: the stripe of NAME to which --key belongs. The same N for all users of NAME
+    #[arg(long, value_name = "N", requires = "key")]
+    pub(crate) stripes: Option<u32>,
+    /// The key, any text, whose stripe to lock
+    #[arg(long, value_name = "KEY", requires = "stripes", allow_hyphen_values = true)]
+    pub(crate) key: Option<String>,
+    /// Hold this name too, exclusively: all names or none. May be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) and: Vec<String>,
+    /// Hold this name too, in shared mode. May be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) and_shared: Vec<String>,
     /// If CMD exits 0, NAME stays taken until this time after the grant
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) at_least: Option<Duration>,

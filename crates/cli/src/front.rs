@@ -46,9 +46,9 @@ use crate::{
 const TREE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// The first byte of the guardian's message if the front is to become CMD. The id of the holding claim follows.
 const BECOME_CMD: u8 = b'b';
-/// The first byte of the guardian's message when the guardian holds the lock. The id of the holding claim follows, up
-/// to a line feed. All other bytes that the guardian writes are the path of CMD's control group, which begins with a
-/// slash.
+/// The first byte of the guardian's message when the guardian holds the lock. The ids of the holding claims
+/// follow, with spaces between them, up to a line feed. All other bytes that the guardian writes are the path of CMD's
+/// control group, which begins with a slash.
 const HOLDS: u8 = b'h';
 /// The largest number of bytes that are read from the guardian. No path on Linux is longer.
 const MAX_MESSAGE_BYTES: u64 = 4096;
@@ -134,12 +134,13 @@ impl FrontLink {
         (&self.socket).write_all(&[&[BECOME_CMD], claim.as_bytes()].concat())
     }
 
-    /// Tells the front which claim holds the lock, so that the front can end the hold if this process is killed.
+    /// Tells the front which claims hold the names, so that the front can end the holds if this process is killed. The
+    /// ids are separated by spaces.
     ///
     /// # Errors
     /// An error of the operating system.
-    pub(crate) fn send_hold(&self, claim: &str) -> io::Result<()> {
-        self.send(&[&[HOLDS], claim.as_bytes(), b"\n"].concat())
+    pub(crate) fn send_holds(&self, claims: &str) -> io::Result<()> {
+        self.send(&[&[HOLDS], claims.as_bytes(), b"\n"].concat())
     }
 
     /// Tells the front the path of CMD's control group. If this process is killed, the front ends the processes in that
@@ -227,17 +228,17 @@ impl Front {
     /// more.
     fn end_without_guardian(&self, plan: &Run, by: Signal) -> Failure {
         let messages = self.messages();
-        let (claim, leaf) = parse_messages(&messages);
+        let (claims, leaf) = parse_messages(&messages);
         let (lock, by) = (plan.lock_label(), by.as_str());
         let is_gone = self.end_tree(&lock, leaf);
-        let Some(claim) = claim else {
+        let Some(claims) = claims else {
             let message = format!(
                 "{lock}: {by} ended the process that waited for it: \
                      its queue entry, or a hold that it was just granted, ends with its lease"
             );
             return Failure::new(exit::BUG, message);
         };
-        let free = match is_gone && orphan::free_name(plan, &claim, &self.event_loop) {
+        let free = match is_gone && orphan::free_names(plan, &claims, &self.event_loop) {
             true => "now",
             false => "when its lease has run out",
         };
@@ -278,7 +279,7 @@ impl Front {
     }
 }
 
-/// Parses the messages of the guardian: the id of the claim that holds the lock, and the path of CMD's control group.
+/// Parses the messages of the guardian: the ids of the claims that hold the names, and the path of CMD's control group.
 fn parse_messages(messages: &[u8]) -> (Option<String>, &[u8]) {
     let Some(rest) = messages.strip_prefix(&[HOLDS]) else { return (None, messages) };
     // If the line has no end, it was cut off and is ignored.

@@ -7,6 +7,7 @@ Examples:
   leasehold run -w 10s nightly -- ./report.sh        wait ten seconds at most
   leasehold run -n nightly -- ./report.sh            do not wait: 75 if taken
   leasehold run --limit 3 api -- ./call.sh           at most three at once
+  leasehold run a --and b -- ./move.sh               hold both, or none
   leasehold run -n --at-least 55s tick -- ./job.sh   once a minute, for cron
 
 Durations are written as 500ms, 30s, 5m or 1h30m. On engines whose holds are
@@ -18,9 +19,13 @@ Where holds end with their process (ZooKeeper), leasehold keeps running until
 
 CMD gets LEASEHOLD_NAME, LEASEHOLD_CLAIM (the id in `show`), LEASEHOLD_TOKEN (a
 number that grows with each grant), and LEASEHOLD_LINEAGE: tokens of different
-lineages cannot be compared. CMD runs in a process group of its own, in the
-foreground on a terminal. The signals HUP INT QUIT TERM USR1 USR2 CONT and TSTP
-are forwarded to it.
+lineages cannot be compared. With --and, LEASEHOLD_HOLDS has all holds as JSON:
+name, mode, id, token, lineage. Names are acquired in byte order, in whatever
+order they are given, so runs never wait for each other in a circle; a run
+inside a run can: name all names in the outer run.
+
+CMD runs in a process group of its own, in the foreground on a terminal. The
+signals HUP INT QUIT TERM USR1 USR2 CONT and TSTP are forwarded to it.
 
 When the lock is lost, or leasehold is killed (KILL), CMD and all its
 descendants are ended, including those in sessions of their own. After a kill

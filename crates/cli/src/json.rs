@@ -3,7 +3,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use leasehold::{Finding, HolderView, WaiterView};
+use leasehold::{Finding, Guard, Guards, HolderView, WaiterView};
 use serde_json::Value;
 
 use crate::{cmd::show::ShownName, text::is_interpreted};
@@ -26,6 +26,20 @@ pub(crate) fn line(shown: &ShownName<'_>) -> String {
         ("note", view.note.as_deref().map_or_else(null, string)),
     ];
     object(&fields) + "\n"
+}
+
+/// The holds of a run, for its CMD.
+pub(crate) fn holds(guards: &Guards) -> String {
+    let hold = |guard: &Guard| {
+        object(&[
+            ("name", string(guard.name().as_str())),
+            ("mode", string(guard.mode().word())),
+            ("id", string(&guard.id().to_string())),
+            ("token", number(Some(guard.token().number))),
+            ("lineage", string(&guard.token().lineage.to_string())),
+        ])
+    };
+    array(guards.iter().map(hold))
 }
 
 fn finding(finding: &Finding) -> String {
@@ -117,20 +131,9 @@ mod tests {
     fn json_has_all_fields_and_no_control_characters() {
         let mut view = View::free(Name::new("n").unwrap(), "k".into());
         view.mode = Some(Mode::Permits { count: 2, limit: 3 });
-        view.holders.push(HolderView {
-            id: "i".into(),
-            owner: "o\u{9b}\u{1b}[2J\u{202e}".into(),
-            token: Some(u64::MAX),
-            held: Some(Duration::from_micros(1500)),
-            remaining: None,
-            of_session: false,
-            foreign: false,
-        });
-        view.waiters.push(WaiterView {
-            id: "w".into(),
-            owner: "x".into(),
-            waiting: Some(Duration::from_secs(2)),
-        });
+        let holder = HolderView::new("i".into(), "o\u{9b}\u{1b}[2J\u{202e}".into());
+        view.holders.push(holder.token(Some(u64::MAX)).times(Some(Duration::from_micros(1500)), None));
+        view.waiters.push(WaiterView::new("w".into(), "x".into(), Some(Duration::from_secs(2))));
         let line = line_of(&view);
         assert!(!line.trim_end().contains(is_interpreted), "{line}");
         let value: Value = serde_json::from_str(&line).unwrap();

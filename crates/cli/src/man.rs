@@ -29,6 +29,9 @@ The name, and the id of the hold, as in show.
 LEASEHOLD_TOKEN, LEASEHOLD_LINEAGE
 The fencing token, and its lineage: tokens of different lineages cannot be compared.
 .TP
+LEASEHOLD_HOLDS
+With \\-\\-and: all holds of the run, as a JSON array of objects with name, mode, id, token and lineage.
+.TP
 LEASEHOLD_OUTER
 The holds of the outer runs, one per line, the nearest first: claim, token, lineage, name. A run of one of these names is
 refused (64), because it would wait for itself.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use leasehold::{Guard, Locks, Mode, Name};
+use leasehold::{Guard, Guards, Locks, Mode, Name};
 
 use crate::{
     args::Nested,
-    cmd::run::{lock_label, wait_failure},
+    cmd::run::wait_failure,
     event_loop::{EventLoop, now},
     exit::{self, Failure},
+    json,
     plan::{Run, Wait, WantedMode},
     signals::interrupts_wait,
 };
@@ -23,6 +24,8 @@ const LINEAGE: &str = "LEASEHOLD_LINEAGE";
 /// The variable that describes the holds of the runs outside of this one. It has one line for each hold, the nearest
 /// run first. The name is last in a line, because it may contain spaces.
 const OUTER: &str = "LEASEHOLD_OUTER";
+/// The variable that describes all holds of a run of several names to CMD, as a JSON array.
+pub(crate) const HOLDS: &str = "LEASEHOLD_HOLDS";
 /// The number of fields of a line of [`OUTER`].
 const LINE_FIELDS: usize = 4;
 /// The largest number of outer holds that are passed on to CMD, because the size of an environment is limited.
@@ -38,8 +41,8 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn of(name: &Name, guard: &Guard) -> Self {
-        let token = guard.token();
+    fn of(guard: &Guard) -> Self {
+        let (name, token) = (guard.name(), guard.token());
         Self {
             name: name.as_str().to_owned(),
             claim: guard.id().to_string(),
@@ -69,9 +72,24 @@ impl Hold {
         format!("{} {} {} {}", self.claim, self.token, self.lineage, self.name)
     }
 
+    /// The environment variables for a CMD that runs under these holds. `name`: the name that the run is for.
+    pub(crate) fn variables_of(name: &Name, guards: &Guards) -> Vec<(&'static str, String)> {
+        let (mut own, others): (Vec<Self>, Vec<Self>) =
+            guards.iter().map(Self::of).partition(|hold| hold.name == name.as_str());
+        let Some(own) = own.pop() else { return Vec::new() };
+        let holds = (!others.is_empty()).then(|| (HOLDS, json::holds(guards)));
+        own.variables_with(others).into_iter().chain(holds).collect()
+    }
+
     /// The environment variables for a CMD that runs under this hold.
     pub(crate) fn variables(self) -> Vec<(&'static str, String)> {
-        let outer = Self::of_outer_runs().into_iter().filter(|hold| hold.claim != self.claim);
+        self.variables_with(Vec::new())
+    }
+
+    /// As [`variables`](Self::variables), for a run that has these other holds too.
+    fn variables_with(self, others: Vec<Self>) -> Vec<(&'static str, String)> {
+        let outer_runs = Self::of_outer_runs().into_iter().filter(|hold| hold.claim != self.claim);
+        let outer = others.into_iter().chain(outer_runs);
         let outer: Vec<_> = outer.take(MAX_OUTER).map(|hold| hold.line()).collect();
         let own = [(NAME, self.name), (CLAIM, self.claim), (TOKEN, self.token), (LINEAGE, self.lineage)];
         let all = own.into_iter().chain([(OUTER, outer.join("\n"))]);
@@ -90,22 +108,44 @@ pub(crate) fn nested(
     event_loop: &EventLoop,
     deadline: Option<Duration>,
 ) -> Result<Option<Hold>, Failure> {
+    for name in plan.names() {
+        if let Some(hold) = nested_in(plan, name, locks, event_loop, deadline)? {
+            return Ok(Some(hold));
+        }
+    }
+    Ok(None)
+}
+
+/// As [`nested`], for one of the names.
+fn nested_in(
+    plan: &Run,
+    name: &Name,
+    locks: &Locks,
+    event_loop: &EventLoop,
+    deadline: Option<Duration>,
+) -> Result<Option<Hold>, Failure> {
     let outer_holds: Vec<_> =
-        Hold::of_outer_runs().into_iter().filter(|hold| hold.name == plan.name.as_str()).collect();
+        Hold::of_outer_runs().into_iter().filter(|hold| hold.name == name.as_str()).collect();
     if outer_holds.is_empty() || (plan.nested == Nested::Fail && plan.wait == Wait::Not) {
         return Ok(None);
     }
     // An outer hold with the same name may be on another engine or under another prefix. So its claim is compared with
     // the claims of the present holders. If this user has no permission to look at locks, the run waits as usual.
     let limit = deadline.map_or(SHOW_LIMIT, |deadline| SHOW_LIMIT.min(deadline.saturating_sub(now()) / 2));
-    let shown = event_loop.block_on(locks.show(plan.name.as_str()), Some(limit), interrupts_wait);
+    let shown = event_loop.block_on(locks.show(name.as_str()), Some(limit), interrupts_wait);
     let Some(Ok(view)) = shown.map_err(wait_failure)? else { return Ok(None) };
-    let is_exclusive = view.mode == Some(Mode::Exclusive) || plan.mode == WantedMode::Exclusive;
+    let wants_exclusive = match plan.others.iter().find(|(other, _)| other == name) {
+        Some((_, mode)) => {
+            *mode == WantedMode::Exclusive || (*name == plan.name && plan.mode == WantedMode::Exclusive)
+        }
+        None => plan.mode == WantedMode::Exclusive,
+    };
+    let is_exclusive = view.mode == Some(Mode::Exclusive) || wants_exclusive;
     let is_held = |hold: &Hold| view.holders.iter().any(|holder| holder.id == hold.claim);
     match (plan.nested, outer_holds.into_iter().find(is_held)) {
         (Nested::Ok, outer_hold) => Ok(outer_hold),
         (Nested::Fail, Some(_)) if is_exclusive => {
-            let lock = lock_label(plan, locks);
+            let lock = format!("{} lock {:?}", locks.profile().engine, name.as_str());
             Err(Failure::new(
                 exit::USAGE,
                 format!(

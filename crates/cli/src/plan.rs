@@ -20,6 +20,8 @@ pub(crate) struct Run {
     pub(crate) url: Zeroizing<String>,
     pub(crate) name: Name,
     pub(crate) mode: WantedMode,
+    /// The names that the run holds besides, each exclusive or shared.
+    pub(crate) others: Vec<(Name, WantedMode)>,
     pub(crate) wait: Wait,
     /// The number of tries, for a run that does not wait in the queue.
     pub(crate) attempts: Option<u32>,
@@ -83,7 +85,19 @@ pub(crate) fn url(flag: Option<String>, required: bool) -> Result<String, Failur
 impl Run {
     /// The engine and the name, for messages of a process that has made no `Locks`.
     pub(crate) fn lock_label(&self) -> String {
-        format!("{} lock {:?}", engines::name_of(&self.url), self.name.as_str())
+        self.label(engines::name_of(&self.url))
+    }
+
+    /// The engine and the names, for messages.
+    pub(crate) fn label(&self, engine: &str) -> String {
+        let others: Vec<_> = self.others.iter().map(|(name, _)| format!(", {:?}", name.as_str())).collect();
+        let word = if others.is_empty() { "lock" } else { "locks" };
+        format!("{engine} {word} {:?}{}", self.name.as_str(), others.concat())
+    }
+
+    /// All names that the run holds.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
+        std::iter::once(&self.name).chain(self.others.iter().map(|(name, _)| name))
     }
 
     /// Resolves the options of `run`. Checks the arguments before it calls `url`.
@@ -91,9 +105,13 @@ impl Run {
         args: args::Run,
         url: impl FnOnce() -> Result<String, Failure>,
     ) -> Result<Self, Failure> {
-        let name = Name::new(&args.name)?;
+        let name = match (args.stripes, &args.key) {
+            (Some(stripes), Some(key)) => Name::new(&leasehold::stripe_name(&args.name, stripes, key)?)?,
+            _ => Name::new(&args.name)?,
+        };
         let owner = args.owner.as_deref().map(str::parse::<Owner>).transpose()?;
         let mode = wanted_mode(&args)?;
+        let others = other_names(&args)?;
         if args.at_least.is_some_and(|time| time > MAX_AT_LEAST) {
             return Err(Failure::new(USAGE, "--at-least is out of range: at most 366d are allowed"));
         }
@@ -123,6 +141,7 @@ impl Run {
         Ok(Self {
             name,
             mode,
+            others,
             wait: match args.wait {
                 _ if args.nonblock => Wait::Not,
                 None => Wait::Forever,
@@ -151,6 +170,21 @@ impl Run {
             url: url()?.into(),
         })
     }
+}
+
+/// The names of `--and` and `--and-shared`.
+fn other_names(args: &args::Run) -> Result<Vec<(Name, WantedMode)>, Failure> {
+    let exclusive = args.and.iter().map(|name| (name, WantedMode::Exclusive));
+    let shared = args.and_shared.iter().map(|name| (name, WantedMode::Shared));
+    let others = exclusive.chain(shared).map(|(name, mode)| Ok((Name::new(name)?, mode)));
+    let others: Vec<_> = others.collect::<Result<_, Failure>>()?;
+    if !others.is_empty() && args.nested == args::Nested::Ok {
+        return Err(Failure::new(
+            USAGE,
+            "--nested ok is for a run of one name, without --and and --and-shared",
+        ));
+    }
+    Ok(others)
 }
 
 /// The mode that the options ask for.
@@ -188,6 +222,19 @@ mod tests {
         assert!(plan.renew && plan.pass_descriptor && !plan.quiet && plan.owner.is_none());
         assert!(plan.max_hold.is_none() && plan.at_least.is_none());
         assert_eq!((plan.not_acquired_code, plan.arguments), (75, vec!["-n".into()]));
+    }
+
+    #[test]
+    fn a_key_names_the_stripe_that_the_library_locks() {
+        let name = |line| plan(line).map(|plan| plan.name.as_str().to_owned());
+        assert_eq!(name("leasehold run --stripes 1024 --key 17 account -- true").unwrap(), "account~1024/2");
+        assert_eq!(
+            name("leasehold run --key alice --stripes 1024 account -- true").unwrap(),
+            "account~1024/495"
+        );
+        for line in ["--stripes 8", "--key 17", "--stripes 0 --key 17", "--stripes x --key 17"] {
+            assert!(plan(&format!("leasehold run {line} account -- true")).is_err(), "{line}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Error, Event, Guard, Locks, Observe, View};
+use leasehold::{Error, Event, Guards, Locks, Observe, View};
 use nix::unistd::{Pid, geteuid, getpid};
 
 use crate::{
@@ -94,10 +94,13 @@ impl<'a> Steps<'a> {
     }
 
     /// Prints that the lock was granted.
-    pub(crate) fn granted(&mut self, locks: &Locks, guard: &Guard) {
+    pub(crate) fn granted(&mut self, locks: &Locks, guards: &Guards) {
         self.granted = now();
-        let (waited, token) = (short_duration(self.granted.saturating_sub(self.start)), guard.token());
-        self.print(locks, &format!("granted after {waited}, token {token}"));
+        let waited = short_duration(self.granted.saturating_sub(self.start));
+        let tokens: Vec<_> = self.plan.names().filter_map(|name| guards.token(name.as_str())).collect();
+        let tokens: Vec<_> = tokens.iter().map(ToString::to_string).collect();
+        let word = if tokens.len() == 1 { "token" } else { "tokens" };
+        self.print(locks, &format!("granted after {waited}, {word} {}", tokens.join(", ")));
     }
 
     /// Prints in which control group CMD was started. If CMD has none, prints why, and which processes cannot be ended.
@@ -154,7 +157,7 @@ impl Observe for RenewalTrouble {
     fn event(&self, event: &Event<'_>) {
         let lock = &self.lock;
         match event {
-            Event::Renewed { unknown: 1.., .. } if self.is_verbose => {
+            Event::RenewalFailed { .. } if self.is_verbose => {
                 log::print_message(&format!("{lock}: a renewal was not answered: it is tried again"));
             }
             Event::TimeChanged { change, .. } => log::print_message(&format!("{lock}: {change}")),

@@ -52,8 +52,8 @@ pub(crate) struct Spawn<'a> {
     /// Whether the variables with the engine's URL stay in the environment.
     pub(crate) pass_url: bool,
     pub(crate) initial_mask: InitialMask,
-    /// The descriptor of the lock file. CMD inherits it and keeps it open.
-    pub(crate) lock: Option<OwnedFd>,
+    /// The descriptors of the lock files. CMD inherits them and keeps them open.
+    pub(crate) locks: Vec<OwnedFd>,
     /// The terminal in whose foreground CMD is to run.
     pub(crate) terminal: Option<OwnedFd>,
     /// The control group that CMD is to run in.
@@ -139,6 +139,8 @@ pub(crate) fn become_cmd(
 fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
+    // An outer run of several names may have set it.
+    command.env_remove(crate::nested::HOLDS);
     if !pass_url {
         withhold(&mut command);
     }
@@ -151,11 +153,11 @@ fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Comman
 /// # Errors
 /// Why CMD cannot be executed.
 pub(crate) fn spawn(parameters: Spawn<'_>) -> io::Result<Spawned> {
-    let Spawn { program, arguments, variables, pass_url, initial_mask, lock, terminal, entrance } =
+    let Spawn { program, arguments, variables, pass_url, initial_mask, locks, terminal, entrance } =
         parameters;
     let mut command = command(&program, &arguments, pass_url);
     command.envs(variables);
-    let setup = ChildSetup { parent: getpid(), initial_mask, lock, terminal };
+    let setup = ChildSetup { parent: getpid(), initial_mask, locks, terminal };
     // If the kernel is older than 5.7, or a filter of system calls does not know `clone3`, no process can be created in
     // a control group. Then CMD moves into the control group after its creation.
     if let Some(entrance) = &entrance
@@ -171,7 +173,7 @@ struct ChildSetup {
     /// The id of this process. CMD must not live longer than this process.
     parent: Pid,
     initial_mask: InitialMask,
-    lock: Option<OwnedFd>,
+    locks: Vec<OwnedFd>,
     terminal: Option<OwnedFd>,
 }
 
@@ -191,7 +193,7 @@ impl ChildSetup {
             // If this fails, CMD runs in the background, as it does without a terminal.
             let _ = tcsetpgrp(terminal, getpid());
         }
-        if let Some(lock) = &self.lock {
+        for lock in &self.locks {
             fcntl(lock.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
         }
         self.initial_mask.mask.thread_set_mask()
@@ -354,7 +356,7 @@ mod tests {
             variables: Vec::new(),
             pass_url: false,
             initial_mask: InitialMask { mask: SigSet::empty() },
-            lock: None,
+            locks: Vec::new(),
             terminal: None,
             entrance: Some(entrance),
         };

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use leasehold::{Guard, Locks};
+use leasehold::{Guards, Locks};
 use nix::errno::Errno;
 
 use crate::{
@@ -76,17 +76,17 @@ fn not_found(program: &OsStr) -> String {
 
 /// Whether processes that CMD started keep the lock after CMD has ended. They do so if they inherited the descriptor of
 /// the lock file.
-pub(crate) fn lock_is_inherited(plan: &Run, locks: &Locks, guard: &Guard) -> bool {
+pub(crate) fn lock_is_inherited(plan: &Run, locks: &Locks, guard: &Guards) -> bool {
     plan.pass_descriptor
         && plan.at_least.is_none()
-        && lock_file_descriptor(locks, guard).is_ok_and(|fd| fd.is_some())
+        && lock_file_descriptors(locks, guard).is_ok_and(|descriptors| !descriptors.is_empty())
 }
 
 /// Starts CMD under the lock, in a control group if possible.
 pub(crate) fn start(
     plan: &Run,
     locks: &Locks,
-    guard: &Guard,
+    guard: &Guards,
     event_loop: &EventLoop,
     front_link: &FrontLink,
 ) -> Result<Child, Failure> {
@@ -96,10 +96,14 @@ pub(crate) fn start(
     let Spawned { pid, move_error } = spawn(Spawn {
         program: plan.program.clone(),
         arguments: plan.arguments.clone(),
-        variables: Hold::of(&plan.name, guard).variables(),
+        variables: Hold::variables_of(&plan.name, guard),
         pass_url: plan.pass_url,
         initial_mask: event_loop.signals().initial_mask(),
-        lock: if plan.pass_descriptor { lock_file_descriptor(locks, guard).map_err(failed)? } else { None },
+        locks: if plan.pass_descriptor {
+            lock_file_descriptors(locks, guard).map_err(failed)?
+        } else {
+            Vec::new()
+        },
         terminal: match &terminal {
             Some(terminal) => terminal.descriptor_for_cmd().map_err(failed)?,
             None => None,
@@ -142,11 +146,11 @@ fn make_leaf(
 }
 
 #[cfg(feature = "file")]
-fn lock_file_descriptor(locks: &Locks, guard: &Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
-    locks.descriptor(guard)
+fn lock_file_descriptors(locks: &Locks, guards: &Guards) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
+    guards.iter().filter_map(|guard| locks.descriptor(guard).transpose()).collect()
 }
 
 #[cfg(not(feature = "file"))]
-fn lock_file_descriptor(_: &Locks, _: &Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
-    Ok(None)
+fn lock_file_descriptors(_: &Locks, _: &Guards) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
+    Ok(Vec::new())
 }

@@ -3,7 +3,7 @@
 
 use std::{pin::Pin, task::Poll, time::Duration};
 
-use leasehold::{Error, Guard, Keeper, Loss};
+use leasehold::{Error, Guards, Keeper, Loss, Name};
 use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
@@ -46,13 +46,13 @@ type Confirmation<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
 
 /// Supervises one CMD under one guard.
 pub(crate) struct Supervisor<'a> {
-    guard: &'a Guard,
+    guard: &'a Guards,
     event_loop: &'a EventLoop,
     child: Child,
     grace: Duration,
     enforcer: Enforcer,
     /// Completes when the hold is lost.
-    lost: Pin<Box<dyn Future<Output = Loss> + 'a>>,
+    lost: Pin<Box<dyn Future<Output = (Name, Loss)> + 'a>>,
     /// The loss that the guard has reported. `None`: no loss was reported yet.
     loss: Option<Loss>,
     /// A request that confirms the hold. It is made when this process gets TERM, because an operator may have broken
@@ -75,7 +75,7 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn new(
         plan: &Run,
         lock: String,
-        guard: &'a Guard,
+        guard: &'a Guards,
         event_loop: &'a EventLoop,
         child: Child,
     ) -> Self {
@@ -165,7 +165,7 @@ impl<'a> Supervisor<'a> {
     /// Polls for a loss, and for the answer to the confirmation.
     fn poll_for_loss(&mut self) {
         if self.loss.is_none()
-            && let Poll::Ready(loss) = self.event_loop.poll(self.lost.as_mut())
+            && let Poll::Ready((_, loss)) = self.event_loop.poll(self.lost.as_mut())
         {
             self.loss = Some(loss);
         }
@@ -175,7 +175,7 @@ impl<'a> Supervisor<'a> {
             // If the confirmation finds a loss, it reports the loss to the guard first. So a poll sees the loss now,
             // even if it did not see it above.
             if self.loss.is_none()
-                && let Poll::Ready(loss) = self.event_loop.poll(self.lost.as_mut())
+                && let Poll::Ready((_, loss)) = self.event_loop.poll(self.lost.as_mut())
             {
                 self.loss = Some(loss);
             }

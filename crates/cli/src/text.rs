@@ -215,20 +215,10 @@ mod tests {
     fn view() -> View {
         let mut view = View::free(Name::new("night").unwrap(), "/d/night.lock".into());
         view.mode = Some(Mode::Exclusive);
-        view.holders.push(HolderView {
-            id: "ab".into(),
-            owner: "\u{1b}]0;evil\u{7}".into(),
-            token: Some(7),
-            held: Some(Duration::from_secs(3725)),
-            remaining: None,
-            of_session: false,
-            foreign: false,
-        });
-        view.waiters.push(WaiterView {
-            id: "cd".into(),
-            owner: "me".into(),
-            waiting: Some(Duration::from_millis(1500)),
-        });
+        let holder = HolderView::new("ab".into(), "\u{1b}]0;evil\u{7}".into());
+        view.holders.push(holder.token(Some(7)).times(Some(Duration::from_secs(3725)), None));
+        let waiting = Some(Duration::from_millis(1500));
+        view.waiters.push(WaiterView::new("cd".into(), "me".into(), waiting));
         view
     }
 

@@ -1,16 +1,16 @@
 //! The guard: what user code owns while it holds a name.
 
-use std::{fmt, future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
+mod extend;
+mod watch;
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    ClaimId, Error, ErrorKind, Instant, Loss, Mode, Name, Previous, Stop, Token,
-    contract::observe::Event,
-    contract::time::format_duration,
+    ClaimId, Error, ErrorKind, GuardEnd, Instant, Loss, Mode, Name, Previous, Stop, Token,
     driver::keeper::{TimerKey, hold_until, system_instant_in},
     driver::local::{Ending, GuardRelease, ReleaseOutcome, unanswered_release},
-    driver::shared::SharedHandle,
+    driver::shared::{Shared, SharedHandle},
     driver::validity::{LossReport, Validity},
-    pure::lease,
 };
 
 /// A hold of a name. Dropping it releases the hold, in the background where the engine has a server;
@@ -29,9 +29,17 @@ pub struct Guard {
     pub(crate) previous: Previous,
     /// When the guard was made.
     pub(crate) since: Instant,
-    /// The timer of `max_hold`; boxed because few guards have one.
-    pub(crate) max_hold: Option<Box<TimerKey>>,
+    /// The limit on the use of the hold; boxed because few guards have one.
+    pub(crate) max_hold: Option<Box<MaxHold>>,
     pub(crate) stage: Stage,
+}
+
+/// The `max_hold` of a guard.
+pub(crate) struct MaxHold {
+    /// Fires when the time is over.
+    pub(crate) timer: TimerKey,
+    /// How long the guard may use the hold. It counts from the grant, in a set from the grant of the last name.
+    pub(crate) length: Duration,
 }
 
 /// The stages of a guard.
@@ -51,19 +59,46 @@ impl Guard {
         self
     }
 
+    /// Marks the guard as one that the user does not have yet.
+    pub(crate) fn in_transit(mut self) -> Self {
+        self.stage = Stage::InTransit;
+        self
+    }
+
     /// The name held.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.mutex("order/17").blocking().acquire()?;
+    /// assert_eq!(guard.name().as_str(), "order/17");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub const fn name(&self) -> &Name {
         &self.name
     }
 
     /// The mode in which it is held.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.semaphore("uploads", 8).permits(2).blocking().acquire()?;
+    /// assert_eq!(guard.mode(), leasehold::Mode::Permits { count: 2, limit: 8 });
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.mode
     }
 
     /// The id of the claim on the engine; guards that share a hold share it.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.mutex("order/17").blocking().acquire()?;
+    /// assert_eq!(guard.id().to_string().len(), 32);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub const fn id(&self) -> ClaimId {
         self.id
@@ -71,13 +106,50 @@ impl Guard {
 
     /// The fencing token: larger than the token of every earlier grant of this name. Let the protected resource reject
     /// every token that is smaller than the largest that it has seen.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let first = locks.mutex("order/17").blocking().run(|guard| guard.token());
+    /// let second = locks.mutex("order/17").blocking().run(|guard| guard.token());
+    /// assert!(second.unwrap().number > first.unwrap().number);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn token(&self) -> Token {
         self.validity.token()
     }
 
+    /// How many guards of this guard's owner share its hold now, this guard included: 1 unless the owner
+    /// [entered](crate::Owner::enter) the name again. The last of these guards to end releases the hold.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let owner = leasehold::Owner::new("importer");
+    /// let outer = owner.enter_blocking(locks.mutex("accounts"))?;
+    /// let inner = owner.enter_blocking(locks.mutex("accounts"))?;
+    /// assert_eq!(outer.entries(), 2);
+    /// drop(inner);
+    /// assert_eq!(outer.entries(), 1);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        let owner = self.validity.owner().filter(|_| self.handle.is_own_process());
+        owner.map_or(1, |owner| self.handle.entries(&self.name, self.id, owner).max(1))
+    }
+
     /// How the hold before this one ended; after anything but [`Previous::Clean`] the protected data may be
     /// half-written.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use leasehold::Previous;
+    /// let guard = locks.mutex("order/17").blocking().acquire()?;
+    /// if guard.previous() != Previous::Clean {
+    ///     println!("check the order before you change it");
+    /// }
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub const fn previous(&self) -> Previous {
         self.previous
@@ -89,6 +161,15 @@ impl Guard {
     /// for a while after the engine's clock was set forward, after another server took over the locks, or after a
     /// restart of the server (Redis): until the hold has been confirmed, or is lost, which [`lost`](Self::lost)
     /// reports. Work *after* the check is only safe with a fence: see [`token`](Self::token).
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.mutex("order/17").blocking().acquire()?;
+    /// for step in 0..3 {
+    ///     assert!(guard.check(), "stop before step {step}");
+    /// }
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn check(&self) -> bool {
         self.handle.is_own_process() && self.handle.now() < self.validity.deadline()
@@ -96,6 +177,14 @@ impl Guard {
 
     /// How long the hold stays valid if no further answer comes from the engine; zero once it is lost, and while
     /// [`check`](Self::check) is false. `None` where the hold cannot lapse (the file engine) and no `max_hold` was set.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use std::time::Duration;
+    /// let guard = locks.mutex("order/17").blocking().acquire()?;
+    /// assert!(guard.remaining().is_some_and(|left| left > Duration::from_secs(20)));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         match self.validity.deadline() {
@@ -109,6 +198,13 @@ impl Guard {
     ///
     /// The clock of [`std::time::Instant`] may stop while the machine sleeps; [`check`](Self::check) uses one that does
     /// not.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.mutex("order/17").blocking().acquire()?;
+    /// assert!(guard.deadline().is_some_and(|end| end > std::time::Instant::now()));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn deadline(&self) -> Option<std::time::Instant> {
         self.remaining().map(system_instant_in)
@@ -124,6 +220,17 @@ impl Guard {
     ///
     /// At most a third of the time that the engine granted (or of `max_hold`) counts as grace. A lease is renewed when
     /// a third of it has passed, so its end does not notify work to stop while renewals are answered in time.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use std::time::Duration;
+    /// let guard = locks.mutex("order/17").blocking().acquire()?;
+    /// // The work needs two seconds to stop.
+    /// if let Some(stop) = guard.stop(Duration::from_secs(2)) {
+    ///     println!("tell it to stop in {:?}", stop.term);
+    /// }
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn stop(&self, grace: Duration) -> Option<Stop> {
         // The granted time is read first: it is never from a newer renewal than the end of the lease.
@@ -132,128 +239,14 @@ impl Guard {
             (self.validity.lease_end(), self.validity.max_hold_end(), self.handle.now());
         let at_lease_end =
             (lease_end < max_hold_end).then(|| Stop::new(lease_end.since(now), granted, grace, Loss::Lapsed));
-        let at_max_hold = (max_hold_end != Instant::NEVER).then(|| {
-            let max_hold = max_hold_end.since(self.since);
-            Stop::new(max_hold_end.since(now), max_hold, grace, Loss::MaxHold)
-        });
+        let at_max_hold = self
+            .max_hold
+            .as_ref()
+            .map(|max_hold| Stop::new(max_hold_end.since(now), max_hold.length, grace, Loss::MaxHold));
         match (at_lease_end, at_max_hold) {
             (Some(at_lease_end), Some(at_max_hold)) => Some(at_lease_end.earlier(at_max_hold)),
             (at_lease_end, at_max_hold) => at_lease_end.or(at_max_hold),
         }
-    }
-
-    /// Resolves when the hold is lost, before anybody else can be granted the name. Cancel safe.
-    ///
-    /// The future does not borrow the guard.
-    pub fn lost(&self) -> impl Future<Output = Loss> + Send + Sync + use<> {
-        let validity = Arc::clone(&self.validity);
-        async move { validity.reported().await }
-    }
-
-    /// What was wrong at the last renewal, on one line; `None` if nothing was wrong, or there was no renewal:
-    ///
-    /// - the error of a renewal that was not confirmed, as the engine or the connection reported it. For a hold that
-    ///   [lapsed](Loss::Lapsed) this is the cause; the errors that report its loss contain it, too;
-    /// - on Redis, that a confirmed renewal found the time of the hold [changed](crate::TimeChange). The hold is valid.
-    #[must_use]
-    pub fn trouble(&self) -> Option<String> {
-        let renewal_error = self.validity.renewal_error().map(|error| error.as_ref().to_owned());
-        renewal_error.or_else(|| self.validity.time_change().map(|change| change.to_string()))
-    }
-
-    /// Calls `callback` with the reason when the hold is lost. The call comes at the moment at which
-    /// [`lost`](Self::lost) resolves, or immediately if the hold is lost already. It never comes after the guard was
-    /// released or dropped.
-    ///
-    /// For code that cannot await [`lost`](Self::lost). The callback runs on one thread for the callbacks of all guards
-    /// of this [`Locks`](crate::Locks): it may block, which delays only callbacks of other guards, not renewals. A
-    /// panic in it is reported to `tracing` and stops nothing else. For work that can be cancelled, [`run`](Self::run)
-    /// does the cancelling.
-    ///
-    /// # Errors
-    /// [`is_refused`](Error::is_refused) if the system cannot start a thread; [`ErrorKind::Forked`] in a child process.
-    pub fn on_lost(&self, callback: impl FnOnce(Loss) + Send + 'static) -> Result<(), Error> {
-        if !self.handle.is_own_process() {
-            return Err(forked_error());
-        }
-        self.validity.on_lost(self.handle.loss_callbacks.prepare(callback)?);
-        Ok(())
-    }
-
-    /// Runs `work`, and cancels it, by dropping its future, at the moment at which the hold is lost.
-    ///
-    /// # Errors
-    /// [`is_lost`](Error::is_lost) if the hold was lost before `work` was done; [`ErrorKind::Forked`] in a child
-    /// process.
-    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
-        if !self.handle.is_own_process() {
-            return Err(forked_error());
-        }
-        let span = tracing::debug_span!("hold", name = %self.name, token = self.token().number);
-        let mut lost = pin!(self.lost());
-        let mut work = pin!(work);
-        std::future::poll_fn(|cx| {
-            let _entered = span.enter();
-            if let Some(report) = self.validity.loss_report(self.handle.now()) {
-                return Poll::Ready(Err(self.lost_error(&report)));
-            }
-            if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
-                let report = self.validity.loss_report(self.handle.now()).unwrap_or(loss.into());
-                return Poll::Ready(Err(self.lost_error(&report)));
-            }
-            work.as_mut().poll(cx).map(Ok)
-        })
-        .await
-    }
-
-    /// Asks the engine now whether the hold still exists, and extends it. Cancel safe.
-    ///
-    /// # Errors
-    /// [`is_lost`](Error::is_lost) if the hold does not exist; [`is_unknown`](Error::is_unknown) if the engine did not
-    /// answer.
-    pub async fn confirm(&self) -> Result<(), Error> {
-        self.confirm_until(None).await
-    }
-
-    /// Confirms the hold; with `until`, extends it to that time.
-    async fn confirm_until(&self, until: Option<Instant>) -> Result<(), Error> {
-        self.handle.ensure_served()?;
-        if let Some(report) = self.validity.loss_report(self.handle.now()) {
-            return Err(self.lost_error(&report));
-        }
-        // A hold on a lease or session whose time is fixed is only confirmed.
-        let until = until.filter(|_| self.handle.profile.extends);
-        self.handle.confirm(&self.name, self.id, until).await?;
-        match self.validity.loss_report(self.handle.now()) {
-            None => Ok(()),
-            Some(report) => Err(self.lost_error(&report)),
-        }
-    }
-
-    /// Extends the hold once: asks the engine now, and keeps the hold for at least `time` from now on if the engine
-    /// grants that, also without further renewals and with [`renew(false)`](crate::Request::renew). Never shortens the
-    /// hold. Returns the new [`deadline`](Self::deadline). Background renewals go on as before.
-    ///
-    /// Guards that share a hold share the extension. `max_hold` still ends the guard. The name stays taken for as long
-    /// as `time` says if this process ends without a release. Cancel safe: if the future is dropped, it is not known
-    /// whether the hold was extended.
-    ///
-    /// # Errors [`is_invalid`](Error::is_invalid) if `time` is longer than a hold of the engine's longest ttl is valid;
-    /// [`is_misconfigured`](Error::is_misconfigured) if the engine cannot extend the hold so far, because the hold
-    /// lives on a lease or session whose time is fixed (etcd, ZooKeeper), or on nodes that may receive the extension at
-    /// different times (Redlock); otherwise as [`confirm`](Self::confirm).
-    pub async fn extend(&self, time: Duration) -> Result<Option<std::time::Instant>, Error> {
-        let longest = lease::valid_for(*self.handle.profile.ttl.end());
-        if time > longest {
-            let (name, [time, longest]) = (self.name.as_str(), [time, longest].map(format_duration));
-            return Err(Error::invalid(format!(
-                "lock {name:?}: cannot extend by {time}: at most {longest} is allowed"
-            )));
-        }
-        let until = self.handle.now().after(time);
-        self.confirm_until(Some(until)).await?;
-        self.handle.check_extension(&self.name, self.id, until)?;
-        Ok(self.deadline())
     }
 
     /// Releases the hold and waits for the engine's answer. Dropping the future does not stop the release.
@@ -262,6 +255,14 @@ impl Guard {
     /// others are answered at once from local knowledge: that the hold was valid until now (see
     /// [`check`](Self::check)), that it was lost, or that it is in doubt. To ask the engine for such a guard, call
     /// [`confirm`](Self::confirm) before its release.
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.mutex("order/17").acquire().await?;
+    /// guard.release().await?;
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) if the hold had ended before; [`is_unknown`](Error::is_unknown) if the engine did
@@ -277,7 +278,18 @@ impl Guard {
     /// An engine on which a hold ends with the session of its process (ZooKeeper) cannot keep a name taken without a
     /// holder. There this process continues to hold the name and to renew the hold until `at_least` has passed,
     /// regardless of the lease and `max_hold`, and then releases it. The future does not resolve before this release.
-    /// Dropping the future does not end this hold; [`close`](crate::Locks::close) and the end of the process do.
+    /// Dropping the future does not end this hold; `Locks::close` and the end of the process do.
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use std::time::Duration;
+    /// let guard = locks.mutex("report").acquire().await?;
+    /// // Nobody else makes the report for a minute, however fast it was.
+    /// guard.release_at_least(Duration::from_secs(60)).await?;
+    /// assert!(locks.mutex("report").try_acquire().await.unwrap_err().is_taken());
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`release`](Self::release), and the engine's error if it refuses the minimum hold time now, as a full server
@@ -289,94 +301,107 @@ impl Guard {
         let until = self.since.after(at_least);
         // Where the engine cannot block the name, the keeper holds the name until `until`, and then releases it.
         let release_by_keeper = hold_until(&self, until);
-        let release_now = self.end_hold(Ending { ended: Previous::Clean, min_hold_until: Some(until) });
+        let ending = Ending { ended: Previous::Clean, min_hold_until: Some(until) };
+        let release_now = self.end_hold(ending, GuardEnd::Released);
         await_outcome(self.name.clone(), release_by_keeper.or(release_now))
     }
 
     /// [`release`](Self::release) for code without an executor: blocks the thread until the engine has answered.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.mutex("order/17").blocking().acquire()?;
+    /// guard.release_blocking()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`release`](Self::release).
     #[track_caller]
     pub fn release_blocking(self) -> Result<(), Error> {
         let handle = Arc::clone(&self.handle);
-        handle.keeper.block_on(self.release())
+        handle.keeper.block_on(self.release())?
     }
 
     /// [`release_at_least`](Self::release_at_least) for code without an executor.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use std::time::Duration;
+    /// let guard = locks.mutex("report").blocking().acquire()?;
+    /// guard.release_at_least_blocking(Duration::from_secs(60))?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`release_at_least`](Self::release_at_least).
     #[track_caller]
     pub fn release_at_least_blocking(self, at_least: Duration) -> Result<(), Error> {
         let handle = Arc::clone(&self.handle);
-        handle.keeper.block_on(self.release_at_least(at_least))
-    }
-
-    /// [`confirm`](Self::confirm) for code without an executor: blocks the thread until the engine has answered.
-    ///
-    /// # Errors
-    /// As [`confirm`](Self::confirm).
-    #[track_caller]
-    pub fn confirm_blocking(&self) -> Result<(), Error> {
-        self.handle.keeper.block_on(self.confirm())
-    }
-
-    /// [`extend`](Self::extend) for code without an executor: blocks the thread until the engine has answered.
-    ///
-    /// # Errors
-    /// As [`extend`](Self::extend).
-    #[track_caller]
-    pub fn extend_blocking(&self, time: Duration) -> Result<Option<std::time::Instant>, Error> {
-        self.handle.keeper.block_on(self.extend(time))
+        handle.keeper.block_on(self.release_at_least(at_least))?
     }
 
     pub(crate) fn handle(&self) -> &Arc<SharedHandle> {
         &self.handle
     }
 
-    fn lost_error(&self, report: &LossReport) -> Error {
-        let name = self.name.as_str();
-        Error::new(ErrorKind::Lost(report.loss), format!("the hold of {name:?} was lost: {report}"))
-    }
-
     /// Begins the release now, not at the first poll of the future.
     fn release_now(mut self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        let outcome = self.end_hold(Ending { ended: Previous::Clean, min_hold_until: None });
+        let ending = Ending { ended: Previous::Clean, min_hold_until: None };
+        let outcome = self.end_hold(ending, GuardEnd::Released);
         await_outcome(self.name.clone(), outcome)
     }
 
-    /// Releases the guard, without waiting; `None` in a forked child.
-    fn end_hold(&mut self, ending: Ending) -> Option<ReleaseOutcome> {
+    /// Reports the end of the guard to the observers. `reported_loss`: a loss that was reported before.
+    fn report_end(&self, reported_loss: Option<Loss>, end: GuardEnd, now: Instant) {
+        let (observer, name, mode, token) = (&self.handle.observer, &self.name, self.mode, self.token());
+        let loss = reported_loss.or_else(|| {
+            // The keeper has not reported the loss yet, and will not report it for this guard any more.
+            let LossReport { loss, renewal_error } = self.validity.loss_report(now)?;
+            observer.lost(name, &[(token, mode)], loss, renewal_error.as_deref());
+            Some(loss)
+        });
+        observer.released(name, mode, token, now.since(self.since), loss.map_or(end, GuardEnd::Lost));
+    }
+
+    /// Releases the guard, without waiting; `None` in a forked child. `end`: how the guard ends if its hold is not
+    /// lost.
+    fn end_hold(&mut self, ending: Ending, end: GuardEnd) -> Option<ReleaseOutcome> {
+        self.end_by(ending, end, |shared, guard_release| shared.release_guard(guard_release))
+    }
+
+    /// Releases the guard by `release`, without waiting; `None` in a forked child.
+    pub(crate) fn end_by(
+        &mut self,
+        ending: Ending,
+        end: GuardEnd,
+        release: impl FnOnce(&Arc<Shared>, &GuardRelease<'_>) -> ReleaseOutcome,
+    ) -> Option<ReleaseOutcome> {
         self.stage = Stage::Released;
         let shared = &self.handle;
         if !shared.is_own_process() {
             return None;
         }
-        self.validity.drop_callbacks();
-        if let Some(timer) = self.max_hold.take() {
-            shared.timers.remove(*timer);
+        let reported_loss = self.validity.end();
+        if let Some(max_hold) = self.max_hold.take() {
+            shared.timers.remove(max_hold.timer);
         }
         let now = shared.now();
-        let held = now.since(self.since);
-        shared.observer.event(&Event::Released { name: &self.name, held });
-        Some(shared.release_guard(&GuardRelease {
-            name: &self.name,
-            id: self.id,
-            validity: &self.validity,
-            ending,
-            now,
-        }))
+        self.report_end(reported_loss, end, now);
+        let guard_release =
+            GuardRelease { name: &self.name, id: self.id, validity: &self.validity, ending, now };
+        Some(release(shared, &guard_release))
     }
 }
 
 /// Waits for the outcome of a release, if it was sent, and returns the result for the caller.
-async fn await_outcome(name: Name, outcome: Option<ReleaseOutcome>) -> Result<(), Error> {
-    match outcome {
+pub(crate) async fn await_outcome(name: Name, outcome: Option<ReleaseOutcome>) -> Result<(), Error> {
+    let result = match outcome {
         Some(ReleaseOutcome::Done(result)) => result,
         Some(ReleaseOutcome::Sent(answer)) => answer.await.unwrap_or_else(|_| Err(unanswered_release(&name))),
         None => Err(forked_error()),
-    }
+    };
+    result.map_err(|error| error.of_name(&name))
 }
 
 fn forked_error() -> Error {
@@ -385,16 +410,16 @@ fn forked_error() -> Error {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let ended = match self.stage {
+        let (ended, end) = match self.stage {
             Stage::Released => return,
             // The request was dropped before it received this guard, so the hold was never used: the next holder is
             // told how the hold before this one ended.
-            Stage::InTransit => self.previous,
+            Stage::InTransit => (self.previous, GuardEnd::Unused),
             // A panic may leave the protected data half-written.
-            Stage::Received if std::thread::panicking() => Previous::Abandoned,
-            Stage::Received => Previous::Clean,
+            Stage::Received if std::thread::panicking() => (Previous::Abandoned, GuardEnd::Abandoned),
+            Stage::Received => (Previous::Clean, GuardEnd::Released),
         };
-        let _ = self.end_hold(Ending { ended, min_hold_until: None });
+        let _ = self.end_hold(Ending { ended, min_hold_until: None }, end);
     }
 }
 

@@ -3,10 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    CONNECT_TIMEOUT, Engine, Env, Error, Keeper, Name, Observe, Profile, Request, WhenUnreachable,
-    contract::observe::Observer,
-    contract::process,
+    All, CONNECT_TIMEOUT, Engine, Env, Error, Keeper, Name, Observe, Profile, Request, WhenUnreachable,
+    contract::{label, process},
     driver::keeper,
+    driver::observer::Observer,
     driver::shared::{Parts, Shared, SharedHandle},
     request::Family,
 };
@@ -24,7 +24,7 @@ pub struct Builder {
     engine: Arc<dyn Engine>,
     env: Env,
     keeper: Keeper,
-    observer: Observer,
+    observers: Vec<Arc<dyn Observe>>,
     owner: Option<String>,
     connect_timeout: Duration,
     when_unreachable: WhenUnreachable,
@@ -44,7 +44,7 @@ impl Locks {
             engine,
             env: Env::system(),
             keeper: Keeper::thread(),
-            observer: Observer::default(),
+            observers: Vec::new(),
             owner: None,
             connect_timeout: CONNECT_TIMEOUT,
             when_unreachable: WhenUnreachable::Wait,
@@ -61,12 +61,17 @@ impl Locks {
     /// writer wait behind it.
     #[must_use]
     pub fn rw(&self, name: impl AsRef<str>) -> Rw {
-        Rw { handle: Arc::clone(&self.0), name: name.as_ref().to_owned() }
+        Rw::new(&self.0, Name::new(name.as_ref()))
     }
 
     /// A semaphore of `limit` permits. All requests for one name must give the same limit.
     pub fn semaphore(&self, name: impl AsRef<str>, limit: u32) -> Request {
         Request::new(&self.0, Name::new(name.as_ref()), Family::Permits { limit })
+    }
+
+    /// Several names, acquired all or none: add the names to the request that this returns.
+    pub fn all(&self) -> All {
+        All::new(&self.0)
     }
 
     /// The properties of the engine.
@@ -107,7 +112,7 @@ impl Locks {
     /// As [`warm`](Self::warm).
     #[track_caller]
     pub fn warm_blocking(&self, ttl: Duration) -> Result<Duration, Error> {
-        self.0.keeper.block_on(self.warm(ttl))
+        self.0.keeper.block_on(self.warm(ttl))?
     }
 
     /// Ends all waits with an error, refuses new requests, and waits, for at most `limit`, until all guards are dropped
@@ -123,9 +128,15 @@ impl Locks {
     }
 
     /// [`close`](Self::close) for code without an executor: blocks the thread for at most `limit`.
+    ///
+    /// # Panics
+    /// Where the call could never end: see [`Blocking`](crate::Blocking).
     #[track_caller]
     pub fn close_blocking(&self, limit: Duration) -> usize {
-        self.0.keeper.block_on(self.close(limit))
+        match self.0.keeper.block_on(self.close(limit)) {
+            Ok(left) => left,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// For how long this process, if it ended now, would wait at its exit for answers to its releases. This time is
@@ -139,6 +150,10 @@ impl Locks {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0.0
+    }
+
+    pub(crate) const fn handle(&self) -> &Arc<SharedHandle> {
+        &self.0
     }
 }
 
@@ -155,9 +170,9 @@ impl Builder {
         self
     }
 
-    /// Sets the observer that receives every [`Event`](crate::Event).
+    /// Adds an observer, which receives every [`Event`](crate::Event).
     pub fn observe(mut self, observer: Arc<dyn Observe>) -> Self {
-        self.observer = Observer(Some(observer));
+        self.observers.push(observer);
         self
     }
 
@@ -194,11 +209,11 @@ impl Builder {
     #[must_use]
     pub fn build(self) -> Locks {
         process::register_hooks(keeper::wait_at_exit);
-        let owner = self.owner.unwrap_or_else(process::owner_label);
+        let owner = self.owner.unwrap_or_else(label::owner_label);
         let shared = Arc::new(Shared::new(Parts {
+            observer: Observer::new(self.engine.profile().engine, self.observers),
             engine: self.engine,
             env: self.env,
-            observer: self.observer,
             owner: owner.into(),
             keeper: self.keeper,
             connect_timeout: self.connect_timeout,
@@ -206,26 +221,60 @@ impl Builder {
             max_waiting: self.max_waiting,
         }));
         keeper::register(&shared);
+        shared.observe_connections();
         Locks(Arc::new(SharedHandle(shared)))
     }
 }
 
 /// A read-write lock on one name.
+///
+/// ```
+/// # let locks = leasehold::Locks::connect("memory:")?;
+/// let prices = locks.rw("prices");
+/// let one = prices.read().blocking().acquire()?;
+/// let two = prices.read().blocking().acquire()?;
+/// assert!(prices.write().blocking().try_acquire().unwrap_err().is_taken());
+/// # drop((one, two));
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Rw {
     handle: Arc<SharedHandle>,
-    name: String,
+    /// The name, or why it is invalid: reported when a request is used.
+    name: Result<Name, String>,
 }
 
 impl Rw {
+    pub(crate) fn new(handle: &Arc<SharedHandle>, name: Result<Name, Error>) -> Self {
+        Self { handle: Arc::clone(handle), name: name.map_err(|error| error.to_string()) }
+    }
+
     /// A lock shared with other readers.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.rw("prices").read().blocking().acquire()?;
+    /// assert_eq!(guard.mode(), leasehold::Mode::Shared);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn read(&self) -> Request {
-        Request::new(&self.handle, Name::new(&self.name), Family::Shared)
+        self.request(Family::Shared)
     }
 
     /// A lock that excludes every other holder.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.rw("prices").write().blocking().acquire()?;
+    /// assert_eq!(guard.mode(), leasehold::Mode::Exclusive);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn write(&self) -> Request {
-        Request::new(&self.handle, Name::new(&self.name), Family::Exclusive)
+        self.request(Family::Exclusive)
+    }
+
+    fn request(&self, family: Family) -> Request {
+        Request::new(&self.handle, self.name.clone().map_err(Error::invalid), family)
     }
 }
 
@@ -237,6 +286,7 @@ impl fmt::Debug for Locks {
 
 impl fmt::Debug for Rw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Rw({:?})", self.name)
+        let name = self.name.as_ref().map_or("", |name| name.as_str());
+        write!(f, "Rw({name:?})")
     }
 }

@@ -42,7 +42,7 @@ impl Locks {
     /// As [`ping`](Self::ping).
     #[track_caller]
     pub fn ping_blocking(&self) -> Result<(), Error> {
-        self.shared().keeper.block_on(self.ping())
+        self.shared().keeper.block_on(self.ping())?
     }
 
     /// What the engine promises, as configured now.
@@ -59,7 +59,7 @@ impl Locks {
     /// As [`guarantee`](Self::guarantee).
     #[track_caller]
     pub fn guarantee_blocking(&self) -> Result<Guarantee, Error> {
-        self.shared().keeper.block_on(self.guarantee())
+        self.shared().keeper.block_on(self.guarantee())?
     }
 
     /// The names that begin with `prefix` and have a holder or a waiter.
@@ -79,7 +79,7 @@ impl Locks {
     /// As [`list`](Self::list).
     #[track_caller]
     pub fn list_blocking(&self, prefix: &str) -> Result<Vec<View>, Error> {
-        self.shared().keeper.block_on(self.list(prefix))
+        self.shared().keeper.block_on(self.list(prefix))?
     }
 
     /// The holders and the waiters of `name`.
@@ -99,7 +99,7 @@ impl Locks {
     /// As [`show`](Self::show).
     #[track_caller]
     pub fn show_blocking(&self, name: &str) -> Result<View, Error> {
-        self.shared().keeper.block_on(self.show(name))
+        self.shared().keeper.block_on(self.show(name))?
     }
 
     /// Ends the hold of `name` whose tokens contain `token`. With `force`, the next grant does not wait until the
@@ -121,7 +121,7 @@ impl Locks {
     /// As [`break_hold`](Self::break_hold).
     #[track_caller]
     pub fn break_hold_blocking(&self, name: &str, token: u64, force: bool) -> Result<Broken, Error> {
-        self.shared().keeper.block_on(self.break_hold(name, token, force))
+        self.shared().keeper.block_on(self.break_hold(name, token, force))?
     }
 
     /// Runs work of an engine's crate, such as a fence, on the keeper's runtime, which has the engine's connections. So
@@ -139,7 +139,7 @@ impl Locks {
 
     /// Runs `call`, a call of a verb of [`Inspect`](crate::Inspect), on the keeper's runtime, which has the engine's
     /// connections; on the caller's thread if the engine answers at the first poll. Errors show `subject` as the name.
-    async fn inspect<T: Send + 'static>(
+    pub(crate) async fn inspect<T: Send + 'static>(
         &self,
         subject: &str,
         call: impl FnOnce(Arc<dyn Engine>) -> crate::BoxFuture<'static, Result<T, EngineError>>,

@@ -1,20 +1,12 @@
-//! A request for a lock: its options, and the future that waits for the grant.
+//! A request for a lock: its name, its mode and its options.
 
-use std::{
-    fmt,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
-
-use tokio::sync::oneshot;
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    Error, ErrorKind, Guard, Mode, Name, Owner, Pace,
+    Acquire, Blocking, Error, Mode, Name, Owner, Pace,
     contract::time::format_duration,
-    driver::local::{Entered, RequestSpec, Terms, Ticket, Tries},
-    driver::shared::{Shared, SharedHandle},
+    driver::local::{RequestSpec, Terms, Tries},
+    driver::shared::SharedHandle,
     pure::lease::Renewal,
 };
 
@@ -47,6 +39,8 @@ pub struct Request {
     max_waiting: Option<usize>,
     owner: Option<Owner>,
     stops_on_term: bool,
+    /// A hold may go to the next request of this process without a release on the engine.
+    hands_over: bool,
 }
 
 /// The kind of lock that a request is for, before its count of permits is known.
@@ -72,16 +66,34 @@ impl Request {
             max_waiting: None,
             owner: None,
             stops_on_term: false,
+            hands_over: true,
         }
     }
 
     /// The lease time; 30 s by default. The engine's [`Profile::ttl`](crate::Profile::ttl) is the allowed range.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use std::time::Duration;
+    /// let guard = locks.mutex("order/17").ttl(Duration::from_secs(10)).blocking().acquire()?;
+    /// assert!(guard.remaining().is_some_and(|left| left <= Duration::from_secs(10)));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
     /// Whether the lease is renewed in the background; it is by default.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use std::time::Duration;
+    /// // Work that must be over in a minute, or not at all.
+    /// let guard = locks.mutex("order/17").ttl(Duration::from_secs(60)).renew(false).blocking().acquire()?;
+    /// # drop(guard);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub const fn renew(mut self, renew: bool) -> Self {
         self.renewal = if renew { Renewal::Background } else { Renewal::Off };
         self
@@ -94,6 +106,14 @@ impl Request {
     ///
     /// On engines where a hold lives on the session of its process (ZooKeeper) or on a lease for many holds (etcd),
     /// this is how often the hold is checked; the session or lease itself is kept alive at an interval of the engine.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use std::time::Duration;
+    /// let request = locks.mutex("order/17").ttl(Duration::from_secs(30)).renew_every(Duration::from_secs(5));
+    /// request.blocking().acquire()?.release_blocking()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub const fn renew_every(mut self, interval: Duration) -> Self {
         self.renewal = Renewal::Every(interval);
         self
@@ -102,6 +122,14 @@ impl Request {
     /// The longest time, from the grant on, for which the guard is allowed to use the hold. After this time the guard
     /// reports the hold lost. If several guards share the hold, it is renewed until this time has passed for all of
     /// them.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use std::time::Duration;
+    /// let guard = locks.mutex("order/17").max_hold(Duration::from_secs(2)).blocking().acquire()?;
+    /// assert!(guard.remaining().is_some_and(|left| left <= Duration::from_secs(2)));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -109,6 +137,15 @@ impl Request {
 
     /// Tries at most `attempts` times, with the pauses of [`retry`](Self::retry) (by default growing, jittered pauses),
     /// instead of waiting in the queue.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let held = locks.mutex("order/17").blocking().acquire()?;
+    /// let error = locks.mutex("order/17").attempts(2).blocking().acquire().unwrap_err();
+    /// assert!(error.is_taken());
+    /// # drop(held);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = Some(attempts);
         self
@@ -119,6 +156,16 @@ impl Request {
     ///
     /// The requests of one `Locks` that wait for the same name ask the engine together, at the pace of the first of
     /// them.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use leasehold::Pace;
+    /// use std::time::Duration;
+    /// let pace = Pace::doubled(Duration::from_millis(10), Duration::from_secs(1));
+    /// let guard = locks.mutex("order/17").retry(pace).blocking().acquire()?;
+    /// # drop(guard);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub const fn retry(mut self, pace: Pace) -> Self {
         self.pace = Some(pace);
         self
@@ -126,7 +173,16 @@ impl Request {
 
     /// How many requests of this `Locks` may wait for this name when this one begins to wait; by default any number. If
     /// so many wait already, this request is refused at once with [`is_busy`](Error::is_busy), without a request to the
-    /// engine. Tries do not count. For all names together, see [`Builder::max_waiting`](crate::Builder::max_waiting).
+    /// engine. Tries do not count. For all names together, `Connect` has a limit of its own.
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// // A web server that would rather refuse a request than let a hundred wait.
+    /// let guard = locks.mutex("order/17").max_waiting(100).acquire().await?;
+    /// # drop(guard);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     pub const fn max_waiting(mut self, requests: usize) -> Self {
         self.max_waiting = Some(requests);
         self
@@ -134,12 +190,27 @@ impl Request {
 
     /// The owner. Its label is shown to others. A request with a clone of the holder's [`Owner`] is granted at once and
     /// shares the holder's hold; see [`Owner`] for the exceptions.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.mutex("import").owner("importer, batch 17").blocking().acquire()?;
+    /// assert_eq!(locks.show_blocking("import")?.holders[0].owner, "importer, batch 17");
+    /// # drop(guard);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn owner(mut self, owner: impl Into<Owner>) -> Self {
         self.owner = Some(owner.into());
         self
     }
 
     /// How many permits of a semaphore to take; 1 by default.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let heavy = locks.semaphore("uploads", 8).permits(4).blocking().acquire()?;
+    /// # drop(heavy);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub const fn permits(mut self, count: u32) -> Self {
         self.permits = count;
         self
@@ -147,12 +218,27 @@ impl Request {
 
     /// Declares that this process ends its work under the lock on SIGTERM, so that `leasehold break` is allowed to send
     /// SIGTERM to it where nothing else can end a hold.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.mutex("import").stops_on_term(true).blocking().acquire()?;
+    /// # drop(guard);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub const fn stops_on_term(mut self, stops: bool) -> Self {
         self.stops_on_term = stops;
         self
     }
 
     /// Waits until the name is granted; first come, first served where the engine supports it.
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.mutex("order/17").acquire().await?;
+    /// guard.release().await?;
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// Every kind but [`is_taken`](Error::is_taken). With [`attempts`](Self::attempts), also `is_taken`, if the name is
@@ -165,6 +251,17 @@ impl Request {
     }
 
     /// Waits for at most `limit`.
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use std::time::Duration;
+    /// let guard = locks.mutex("order/17").acquire_within(Duration::from_secs(2)).await?;
+    /// let error = locks.mutex("order/17").acquire_within(Duration::ZERO).await.unwrap_err();
+    /// assert!(error.is_timed_out());
+    /// # drop(guard);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// [`is_timed_out`](Error::is_timed_out) if the name was taken during all of the wait,
@@ -180,6 +277,15 @@ impl Request {
 
     /// Tries once, without waiting.
     ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.mutex("order/17").try_acquire().await?;
+    /// assert!(locks.mutex("order/17").try_acquire().await.unwrap_err().is_taken());
+    /// # drop(guard);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// [`is_taken`](Error::is_taken) if another client holds the name or waits for it, else as
     /// [`acquire`](Self::acquire).
@@ -191,34 +297,58 @@ impl Request {
     }
 
     /// This request for code without an executor.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guard = locks.mutex("order/17").blocking().acquire()?;
+    /// guard.release_blocking()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn blocking(&self) -> Blocking {
-        Blocking(self.clone())
+        Blocking::new(self.clone())
     }
 
-    fn tries(&self) -> Tries {
+    /// A request for another name, with the options of this one.
+    pub(crate) fn for_name(&self, name: Result<Name, String>, family: Family, permits: u32) -> Self {
+        Self { name, family, permits, ..self.clone() }
+    }
+
+    /// Every hold ends on the engine: none goes to the next request of this process under the id of the same claim. For
+    /// an election, whose memo says by the id of its claim whether the leader that wrote it still leads.
+    pub(crate) const fn without_hand_over(mut self) -> Self {
+        self.hands_over = false;
+        self
+    }
+
+    /// The name, checked.
+    pub(crate) fn valid_name(&self) -> Result<Name, Error> {
+        self.name.clone().map_err(Error::invalid)
+    }
+
+    pub(crate) const fn lease_time(&self) -> Duration {
+        self.ttl
+    }
+
+    pub(crate) const fn handle(&self) -> &Arc<SharedHandle> {
+        &self.handle
+    }
+
+    pub(crate) fn tries(&self) -> Tries {
         self.attempts.map_or(Tries::UntilGranted, Tries::Limited)
     }
 
-    fn start(&self, limit: Option<Duration>, tries: Tries) -> Acquire {
+    pub(crate) fn start(&self, limit: Option<Duration>, tries: Tries) -> Acquire {
         match self.validated(limit) {
-            Ok(spec) => {
-                let span = tracing::debug_span!("acquire", name = %spec.name, mode = %spec.terms.mode);
-                let state = RequestState::New {
-                    handle: Arc::clone(&self.handle),
-                    spec: Box::new(spec),
-                    limit,
-                    tries,
-                };
-                Acquire { state, span }
-            }
-            Err(error) => Acquire { state: RequestState::Invalid(error), span: tracing::Span::none() },
+            Ok(spec) => Acquire::new(&self.handle, spec, limit, tries),
+            Err(error) => Acquire::invalid(error),
         }
     }
 
     /// The options, checked before anything is sent.
-    fn validated(&self, limit: Option<Duration>) -> Result<RequestSpec, Error> {
+    pub(crate) fn validated(&self, limit: Option<Duration>) -> Result<RequestSpec, Error> {
         let name = self.name.as_ref().map_err(|reason| Error::invalid(reason.clone()))?.clone();
-        let invalid = |problem: String| Error::invalid(format!("lock {:?}: {problem}", name.as_str()));
+        let invalid =
+            |problem: String| Error::invalid(format!("lock {:?}: {problem}", name.as_str())).of_name(&name);
         let range = &self.handle.profile.ttl;
         if !range.contains(&self.ttl) {
             let [ttl, min, max] = [self.ttl, *range.start(), *range.end()].map(format_duration);
@@ -267,6 +397,7 @@ impl Request {
             renewal: self.renewal,
             owner: self.owner.clone(),
             stops_on_term: self.stops_on_term,
+            hands_over: self.hands_over,
         };
         Ok(RequestSpec {
             name,
@@ -275,122 +406,6 @@ impl Request {
             pace: self.pace,
             max_waiting: self.max_waiting,
         })
-    }
-}
-
-/// Waits for a guard. Runs under any executor.
-///
-/// # Cancel safety
-/// Dropping it, at any point, leaves the queue and leaves nothing behind.
-#[must_use = "futures do nothing unless awaited"]
-pub struct Acquire {
-    state: RequestState,
-    /// Events during the wait are recorded in this span.
-    span: tracing::Span,
-}
-
-/// The stages of the future of a request.
-enum RequestState {
-    /// The options are wrong.
-    Invalid(Error),
-    /// Not polled yet.
-    New { handle: Arc<SharedHandle>, spec: Box<RequestSpec>, limit: Option<Duration>, tries: Tries },
-    /// Begun; the result arrives in `rx`. The ticket identifies the entry in the local queue, if there is one.
-    Waiting {
-        handle: Arc<SharedHandle>,
-        name: Name,
-        ticket: Option<Ticket>,
-        rx: oneshot::Receiver<Result<Guard, Error>>,
-    },
-    /// The result was returned.
-    Done,
-}
-
-impl Future for Acquire {
-    type Output = Result<Guard, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { state, span } = &mut *self;
-        let _entered = span.enter();
-        loop {
-            match std::mem::replace(state, RequestState::Done) {
-                RequestState::Invalid(error) => return Poll::Ready(Err(error)),
-                RequestState::New { handle, spec, limit, tries } => {
-                    let name = spec.name.clone();
-                    match Shared::enter(&handle, *spec, limit, tries) {
-                        Entered::Now(result) => return Poll::Ready(result.map(Guard::received)),
-                        Entered::Wait { rx, ticket } => {
-                            *state = RequestState::Waiting { handle, name, ticket, rx }
-                        }
-                    }
-                }
-                RequestState::Waiting { handle, .. } if !handle.is_own_process() => {
-                    return Poll::Ready(Err(handle
-                        .check_open()
-                        .expect_err("another process than the one of the `Locks`")));
-                }
-                RequestState::Waiting { handle, name, ticket, mut rx } => match Pin::new(&mut rx).poll(cx) {
-                    Poll::Ready(Ok(result)) => return Poll::Ready(result.map(Guard::received)),
-                    Poll::Ready(Err(_)) => {
-                        let text = name.as_str();
-                        let message = format!("the wait for {text:?} ended: its keeper is gone");
-                        return Poll::Ready(Err(Error::new(ErrorKind::Closed, message)));
-                    }
-                    Poll::Pending => {
-                        *state = RequestState::Waiting { handle, name, ticket, rx };
-                        return Poll::Pending;
-                    }
-                },
-                RequestState::Done => panic!("Acquire polled after it was done"),
-            }
-        }
-    }
-}
-
-impl Drop for Acquire {
-    fn drop(&mut self) {
-        if let RequestState::Waiting { handle, name, ticket: Some(ticket), .. } = &self.state {
-            handle.cancel(name, *ticket);
-        }
-        // A guard that has arrived already is dropped, and so released, with `rx`.
-    }
-}
-
-/// A [`Request`] for code without an executor: each method blocks the thread. Not for use inside async code.
-#[derive(Clone, Debug)]
-#[must_use = "a request does nothing until it is acquired"]
-pub struct Blocking(Request);
-
-impl Blocking {
-    /// See [`Request::acquire`].
-    ///
-    /// # Errors
-    /// As [`Request::acquire`].
-    ///
-    /// # Panics
-    /// When called in a task on the single thread that runs the [`Keeper`](crate::Keeper), where the wait could never
-    /// end. The same holds for all blocking calls.
-    #[track_caller]
-    pub fn acquire(&self) -> Result<Guard, Error> {
-        self.0.handle.keeper.block_on(self.0.acquire())
-    }
-
-    /// See [`Request::acquire_within`].
-    ///
-    /// # Errors
-    /// As [`Request::acquire_within`].
-    #[track_caller]
-    pub fn acquire_within(&self, limit: Duration) -> Result<Guard, Error> {
-        self.0.handle.keeper.block_on(self.0.acquire_within(limit))
-    }
-
-    /// See [`Request::try_acquire`].
-    ///
-    /// # Errors
-    /// As [`Request::try_acquire`].
-    #[track_caller]
-    pub fn try_acquire(&self) -> Result<Guard, Error> {
-        self.0.handle.keeper.block_on(self.0.try_acquire())
     }
 }
 

@@ -34,7 +34,7 @@ impl EtcdEngine {
     }
 }
 
-leasehold_core::forward_engine!(EtcdEngine, |client| async move {
+leasehold_core::forward_engine!(EtcdEngine, memos: none, |client| async move {
     tokio::select! {
         biased;
         notification = client.mailbox.read() => notification,

@@ -29,7 +29,7 @@
 //! The keys of our leases and fences are outside of the prefix, in `leasehold/<prefix>/`, so that no name collides with
 //! them.
 
-use leasehold_core::{EngineError, Fault, Mode, Name};
+use leasehold_core::{EngineError, Fault, KnownMode, Mode, Name};
 use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
 
 use crate::config::{Config, Layout};
@@ -90,10 +90,10 @@ impl Dir {
     pub(crate) fn key(&self, mode: Mode, lease: i64, number: u32) -> Vec<u8> {
         let lease_and_number =
             if number == 0 { format!("{lease:x}") } else { format!("{lease:x}.{number:x}") };
-        let key = match mode {
-            Mode::Exclusive => format!("{}{lease_and_number}", self.path),
-            Mode::Shared => format!("{}~s{lease_and_number}", self.path),
-            Mode::Permits { count, limit } => {
+        let key = match mode.known() {
+            KnownMode::Exclusive => format!("{}{lease_and_number}", self.path),
+            KnownMode::Shared => format!("{}~s{lease_and_number}", self.path),
+            KnownMode::Permits { count, limit } => {
                 format!("{}~p{limit:08x}.{count:08x}.{lease_and_number}", self.path)
             }
         };

@@ -3,6 +3,7 @@
 //! A lock has the format of etcd's official client packages and of `etcdctl lock`: the oldest key in the directory of a
 //! name holds, and every other key waits for the keys ahead of it. So these programs and ours exclude each other and
 //! share one queue. Documentation for users: `docs/engines/etcd.md`.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod claim;
 mod claims;

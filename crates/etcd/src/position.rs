@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Answer, Claim, EngineError, Hint, Mode, WATCHED_AFTER};
+use leasehold_core::{Answer, Claim, EngineError, Hint, KnownMode, Mode, WATCHED_AFTER};
 
 use crate::{
     claims::{Blocker, State, fits},
@@ -106,11 +106,11 @@ pub(crate) fn obstacle_of(lock_key: &KeyValue) -> Option<&'static str> {
 /// The read of the keys ahead of a claim: the newest of them, and whether there are more; for permits all.
 pub(crate) fn blockers_range(dir: &Dir, mode: Mode) -> Range {
     let range = Range::between(&dir.blockers(mode)).keys_only();
-    match mode {
-        Mode::Permits { .. } => range.by_age(Order::Ascend),
+    match mode.known() {
+        KnownMode::Permits { .. } => range.by_age(Order::Ascend),
         // For a claim that was just created: its own key and the key ahead.
-        Mode::Exclusive => range.by_age(Order::Descend).limit(2),
-        Mode::Shared => range.by_age(Order::Descend).limit(1),
+        KnownMode::Exclusive => range.by_age(Order::Descend).limit(2),
+        KnownMode::Shared => range.by_age(Order::Descend).limit(1),
     }
 }
 

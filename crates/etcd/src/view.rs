@@ -3,7 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use leasehold_core::{
-    ClaimId, HolderView, Lineage, Mode, Name, TokenBlocks, View, WaiterView, lock_state::MIN_HOLD_OWNER,
+    ClaimId, HolderView, KnownMode, Lineage, Mode, Name, TokenBlocks, View, WaiterView,
+    lock_state::MIN_HOLD_OWNER,
 };
 
 use crate::{
@@ -47,13 +48,13 @@ pub(crate) fn key_views<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> 
             continue;
         }
         let mode = dir.mode(&kv.key);
-        let holds = match mode {
+        let holds = match mode.known() {
             _ if is_bare => true,
             // Only the lock key is a hold.
             _ if dir.has_lock_key() => false,
-            Mode::Exclusive => earlier_keys == 0,
-            Mode::Shared => exclusive_keys == 0,
-            Mode::Permits { count, limit } => {
+            KnownMode::Exclusive => earlier_keys == 0,
+            KnownMode::Shared => exclusive_keys == 0,
+            KnownMode::Permits { count, limit } => {
                 permits_so_far += u64::from(count);
                 exclusive_keys == 0 && permits_so_far <= u64::from(limit)
             }
@@ -124,15 +125,10 @@ impl KeyView<'_> {
             (Some(record), Some(lease_remaining)) => Some(lease_remaining.min(record.hold_time)),
             (_, lease_remaining) => lease_remaining,
         };
-        HolderView {
-            id: self.id(),
-            owner: self.owner(),
-            token: token_blocks.first(self.kv.create_revision),
-            held: None,
-            remaining,
-            of_session: false,
-            foreign: !self.is_ours(),
-        }
+        HolderView::new(self.id(), self.owner())
+            .token(token_blocks.first(self.kv.create_revision))
+            .times(None, remaining)
+            .foreign(!self.is_ours())
     }
 }
 
@@ -150,7 +146,7 @@ pub(crate) fn view(
         if key_view.holds {
             view.add_holder(key_view.mode, key_view.holder(lease_times, token_blocks));
         } else {
-            view.waiters.push(WaiterView { id: key_view.id(), owner: key_view.owner(), waiting: None });
+            view.waiters.push(WaiterView::new(key_view.id(), key_view.owner(), None));
         }
     }
     view

@@ -1,34 +1,10 @@
-//! The entry points `Locks::connect` and `Connect`: build locks from a URL and options.
+//! `Connect`: builds locks from a URL and options.
 
-use std::{fmt, ops::Deref, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-use leasehold_core::{Credentials, Error, Keeper, Observe, Password, WhenUnreachable};
+use leasehold_core::{Credentials, Engine, Error, Keeper, Observe, Password, WhenUnreachable};
 
-use crate::{
-    open::{EngineHandle, open},
-    url::Url,
-};
-
-/// Locks on the engine that a URL names. This type has all methods of [`leasehold_core::Locks`], and those below.
-#[derive(Clone)]
-pub struct Locks {
-    core: leasehold_core::Locks,
-    #[cfg_attr(
-        not(any(
-            all(feature = "file", target_os = "linux"),
-            feature = "redis",
-            feature = "etcd",
-            feature = "zookeeper",
-            feature = "postgres",
-            feature = "mysql",
-            feature = "sqlite"
-        )),
-        expect(dead_code, reason = "no engine has more than the verbs")
-    )]
-    /// The engine itself, for methods that only some engines have.
-    handle: EngineHandle,
-    warning: Option<&'static str>,
-}
+use crate::{Locks, open::open, url::Url};
 
 /// Options for connecting, in addition to those in the URL.
 #[derive(Default)]
@@ -36,7 +12,7 @@ pub struct Locks {
 pub struct Connect {
     owner: Option<String>,
     keeper: Option<Keeper>,
-    observer: Option<Arc<dyn Observe>>,
+    observers: Vec<Arc<dyn Observe>>,
     pub(crate) password: Option<Password>,
     pub(crate) connect_timeout: Option<Duration>,
     when_unreachable: Option<WhenUnreachable>,
@@ -47,105 +23,16 @@ pub struct Connect {
     pub(crate) tls: Option<leasehold_tls::Tls>,
 }
 
-impl Locks {
-    /// Locks on the engine that `url` names:
-    ///
-    /// - `memory:`
-    /// - `file:` (the default directory), `file:///dir` or `file:/dir`
-    /// - `redis://[user:password@]host[:port][/db]`, `rediss://` (encrypted) or `redis+unix:///path/to/socket`
-    /// - `redis+sentinel://[user:password@]sentinel[:port],sentinel[:port].../master[/db]` or `rediss+sentinel://`
-    ///   (encrypted)
-    /// - `redis+cluster://[user:password@]node[:port],node[:port]...` or `rediss+cluster://` (encrypted)
-    /// - `redlock://[user:password@]node[:port][/db],node...`: an odd number of independent masters, encrypted for
-    ///   each node with the prefix `rediss://`
-    /// - `etcd://[user:password@]host[:port],host[:port]...` or `etcds://` (encrypted)
-    /// - `zookeeper://[user:password@]host[:port],host[:port].../chroot` or `zookeepers://` (encrypted)
-    /// - `postgres://[user:password@]host[:port],host[:port].../database`
-    /// - `mysql://[user[:password]@]host[:port]/database`
-    /// - `sqlite:///path/to/file.db` or `sqlite:file.db`
-    ///
-    /// Each URL can have options in its query. The options of databases have the same meaning as in the databases' own
-    /// clients. This function does not connect to a server; the first request does.
-    ///
-    /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) if the URL is malformed, its scheme or an option is unknown, or
-    /// its engine is not compiled in; the error of the file engine if the directory cannot be used. No error shows a
-    /// password.
-    pub fn connect(url: &str) -> Result<Self, Error> {
-        Connect::default().connect(url)
-    }
-
-    /// What often does harm in the URL, although it is allowed; `None` for most URLs. Connecting also writes this text
-    /// to the log.
-    #[must_use]
-    pub const fn warning(&self) -> Option<&'static str> {
-        self.warning
-    }
-
-    /// Duplicates the descriptor by which a hold of the file engine locks its lock file. The lock stays held as long as
-    /// the duplicate, or a copy of the duplicate in a child process, is open. `None` if the hold does not exist any
-    /// more, and on other engines.
-    ///
-    /// # Errors
-    /// An error of the operating system: it has no descriptor left.
-    #[cfg(all(feature = "file", target_os = "linux"))]
-    pub fn descriptor(&self, guard: &leasehold_core::Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
-        match &self.handle {
-            EngineHandle::File(file) => file.descriptor(guard.id()),
-            _ => Ok(None),
-        }
-    }
-
-    /// The fence of `resource` on the Redis that has these locks. `resource` is any text on which all holders agree.
-    /// `None` on other engines.
-    #[cfg(feature = "redis")]
-    #[must_use]
-    pub fn redis_fence(&self, resource: &str) -> Option<crate::RedisFence> {
-        let EngineHandle::Redis(redis) = &self.handle else { return None };
-        let fence = leasehold_redis::Fence::new(Arc::clone(redis), resource);
-        Some(crate::RedisFence { locks: self.core.clone(), fence, resource: resource.to_owned() })
-    }
-
-    /// The fence of `resource` on the etcd that has these locks. `resource` is any text on which all holders agree.
-    /// `None` on other engines.
-    #[cfg(feature = "etcd")]
-    #[must_use]
-    pub fn etcd_fence(&self, resource: &str) -> Option<crate::EtcdFence> {
-        let EngineHandle::Etcd(etcd) = &self.handle else { return None };
-        let fence = leasehold_etcd::Fence::new(etcd, resource);
-        Some(crate::EtcdFence { locks: self.core.clone(), fence, resource: resource.to_owned() })
-    }
-
-    /// The condition that this hold still exists, for a transaction of any etcd client. `None` if the hold does not
-    /// exist, and on other engines.
-    #[cfg(feature = "etcd")]
-    #[must_use]
-    pub fn etcd_compare(&self, guard: &leasehold_core::Guard) -> Option<leasehold_etcd::HeldBy> {
-        let EngineHandle::Etcd(etcd) = &self.handle else { return None };
-        etcd.held_by(guard.id())
-    }
-
-    /// The statements that create the tables of these locks, for users who create the tables themselves. `None` on
-    /// engines without tables.
-    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-    #[must_use]
-    pub fn sql_schema(&self) -> Option<&'static str> {
-        let EngineHandle::Sql { schema } = self.handle else { return None };
-        Some(schema)
-    }
-
-    /// The check that this hold still exists, for a `multi` of any ZooKeeper client. `None` if the hold does not exist,
-    /// and on other engines.
-    #[cfg(feature = "zookeeper")]
-    #[must_use]
-    pub fn zookeeper_check(&self, guard: &leasehold_core::Guard) -> Option<leasehold_zookeeper::HeldBy> {
-        let EngineHandle::Zookeeper(zookeeper) = &self.handle else { return None };
-        zookeeper.held_by(guard.id())
-    }
-}
-
 impl Connect {
     /// The owner text of holds and waiters, unless a request sets another one. By default it is `user@host:pid`.
+    ///
+    /// ```
+    /// use leasehold::Connect;
+    /// let locks = Connect::default().owner("shop, node 3").connect("memory:")?;
+    /// let guard = locks.mutex("order/17").blocking().acquire()?;
+    /// assert_eq!(locks.show_blocking("order/17")?.holders[0].owner, "shop, node 3");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn owner(mut self, label: &str) -> Self {
         self.owner = Some(label.to_owned());
         self
@@ -153,19 +40,56 @@ impl Connect {
 
     /// The keeper (background worker). Several `Locks` can share one keeper. By default, the keeper is a separate
     /// thread.
+    ///
+    /// ```
+    /// use leasehold::{Connect, Keeper};
+    /// let keeper = Keeper::thread();
+    /// let orders = Connect::default().keeper(keeper.clone()).connect("memory:orders")?;
+    /// let stock = Connect::default().keeper(keeper).connect("memory:stock")?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn keeper(mut self, keeper: Keeper) -> Self {
         self.keeper = Some(keeper);
         self
     }
 
-    /// Sends every event to this observer.
+    /// Sends every [`Event`](crate::Event) to this observer. There can be several observers.
+    ///
+    /// ```
+    /// use leasehold::{Connect, Event, Observe};
+    /// use std::sync::Arc;
+    ///
+    /// struct Losses;
+    ///
+    /// impl Observe for Losses {
+    ///     fn event(&self, event: &Event<'_>) {
+    ///         if let Event::Lost { name, loss, .. } = event {
+    ///             eprintln!("{name:?} was lost: {loss}");
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let locks = Connect::default().observe(Arc::new(Losses)).connect("memory:")?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn observe(mut self, observer: Arc<dyn Observe>) -> Self {
-        self.observer = Some(observer);
+        self.observers.push(observer);
         self
     }
 
     /// The password of the user in the URL, if the URL itself has no password. The password is read each time a
     /// connection is made, so it can change while locks are held. An engine without a server refuses a password.
+    ///
+    /// ```
+    /// use leasehold::{Connect, Password};
+    /// # fn connect() -> Result<(), leasehold::Error> {
+    /// let password = Password::file("/run/secrets/redis");
+    /// let locks = Connect::default().password(password).connect("redis://app@redis.example")?;
+    /// # Ok(())
+    /// # }
+    /// // The memory engine has no users.
+    /// assert!(Connect::default().password(Password::file("x")).connect("memory:").is_err());
+    /// ```
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         self.password = Some(password.into());
         self
@@ -199,6 +123,16 @@ impl Connect {
     /// The largest number of connections that these locks have to the server, used if the URL has no option
     /// `max_connections`. For PostgreSQL (at least 3) and MySQL (at least 2); other engines refuse it: they have one or
     /// two connections to each server.
+    ///
+    /// ```
+    /// use leasehold::Connect;
+    /// let options = Connect::default().max_connections(4);
+    /// # fn connect(options: Connect) -> Result<(), leasehold::Error> {
+    /// let locks = options.connect("postgres://db.example/app")?;
+    /// # Ok(())
+    /// # }
+    /// # assert!(options.connect("memory:").is_err());
+    /// ```
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.url_options.push(("max_connections", connections.to_string()));
         self
@@ -206,6 +140,16 @@ impl Connect {
 
     /// The schema of the tables on PostgreSQL, or the database of the tables on MySQL, used if the URL has no option
     /// `schema`. Other engines refuse it.
+    ///
+    /// ```
+    /// use leasehold::Connect;
+    /// let options = Connect::default().schema("locks");
+    /// # fn connect(options: Connect) -> Result<(), leasehold::Error> {
+    /// let locks = options.connect("postgres://db.example/app")?;
+    /// # Ok(())
+    /// # }
+    /// # assert!(options.connect("memory:").is_err());
+    /// ```
     pub fn schema(mut self, schema: &str) -> Self {
         self.url_options.push(("schema", schema.to_owned()));
         self
@@ -214,6 +158,16 @@ impl Connect {
     /// What stands before each name in the keys or tables of the engine, used if the URL has no option `prefix`. What
     /// the prefix of an engine means, and its default, is on the page of the engine. The memory and file engines refuse
     /// it, and so do the tables of other programs, except those of Laravel.
+    ///
+    /// ```
+    /// use leasehold::Connect;
+    /// let options = Connect::default().prefix("shop:");
+    /// # fn connect(options: Connect) -> Result<(), leasehold::Error> {
+    /// let locks = options.connect("redis://redis.example")?;
+    /// # Ok(())
+    /// # }
+    /// # assert!(options.connect("memory:").is_err());
+    /// ```
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.url_options.push(("prefix", prefix.to_owned()));
         self
@@ -224,6 +178,13 @@ impl Connect {
     /// attempt takes at most 3 s, or 1.5 s if there are several servers. A request that needs a connection and gets
     /// none in this time fails with [`is_unreachable`](Error::is_unreachable). An open connection is not affected: a
     /// slow server is not given up.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold::Connect;
+    /// let locks = Connect::default().connect_timeout(Duration::from_secs(2)).connect("memory:")?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Some(timeout);
         self
@@ -231,6 +192,12 @@ impl Connect {
 
     /// What requests do while the engine cannot be reached; by default they wait. The URL option `when_unreachable`
     /// says the same (`wait` or `fail`); if the two differ, connecting is refused.
+    ///
+    /// ```
+    /// use leasehold::{Connect, WhenUnreachable};
+    /// let locks = Connect::default().when_unreachable(WhenUnreachable::Fail).connect("memory:")?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn when_unreachable(mut self, what: WhenUnreachable) -> Self {
         self.when_unreachable = Some(what);
         self
@@ -238,7 +205,13 @@ impl Connect {
 
     /// How many requests may wait at the same time, for all names together, used if the URL has no option
     /// `max_waiting`. One more request is refused at once with [`is_busy`](Error::is_busy). By default any number may
-    /// wait. See also [`Request::max_waiting`](leasehold_core::Request::max_waiting).
+    /// wait. See also [`Request::max_waiting`](crate::Request::max_waiting).
+    ///
+    /// ```
+    /// use leasehold::Connect;
+    /// let locks = Connect::default().max_waiting(1000).connect("memory:")?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.max_waiting = Some(requests);
         self
@@ -247,6 +220,16 @@ impl Connect {
     /// The TLS configuration of the encrypted connections of a URL, such as `rediss`, `etcds`, `zookeepers` or
     /// `postgres`. It replaces the URL's options for files (`ca`, `cert`, `key` and the like). Connecting is refused if
     /// the URL has one of these options too, or if its connections are not encrypted.
+    ///
+    /// ```
+    /// use leasehold::{Connect, Tls};
+    /// let options = Connect::default().tls(Tls::system());
+    /// # fn connect(options: Connect) -> Result<(), leasehold::Error> {
+    /// let locks = options.connect("rediss://redis.example")?;
+    /// # Ok(())
+    /// # }
+    /// # assert!(options.connect("memory:").is_err());
+    /// ```
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
         self.tls = Some(tls);
@@ -254,6 +237,12 @@ impl Connect {
     }
 
     /// Locks on the engine that `url` names, as [`Locks::connect`] makes them, with these options.
+    ///
+    /// ```
+    /// use leasehold::Connect;
+    /// let locks = Connect::default().owner("shop, node 3").connect("memory:")?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`Locks::connect`], and [`is_misconfigured`](Error::is_misconfigured) if an option cannot be combined
@@ -291,14 +280,42 @@ impl Connect {
             )));
         }
         let opened = open(&mut url, &self)?;
-        let mut builder = leasehold_core::Locks::builder(opened.engine);
+        if let Some(warning) = warning {
+            tracing::warn!(engine = url.scheme, "{warning}");
+        }
+        Ok(Locks::new(self.builder(opened.engine).build(), opened.handle, warning))
+    }
+
+    /// The name of an option that only an engine with a URL has, if one is set.
+    pub(crate) fn option_of_url(&self) -> Option<&'static str> {
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return Some("tls");
+        }
+        match (&self.password, self.url_options.first()) {
+            (Some(_), _) => Some("password"),
+            (None, Some((option, _))) => Some(option),
+            (None, None) => None,
+        }
+    }
+
+    /// These options, with an owner text if they have none.
+    #[cfg(feature = "test")]
+    pub(crate) fn owner_unless_set(mut self, label: &str) -> Self {
+        self.owner.get_or_insert_with(|| label.to_owned());
+        self
+    }
+
+    /// Builds locks on `engine` with these options, without those that only an engine with a URL has.
+    pub(crate) fn builder(self, engine: Arc<dyn Engine>) -> leasehold_core::Builder {
+        let mut builder = leasehold_core::Locks::builder(engine);
         if let Some(owner) = &self.owner {
             builder = builder.owner(owner);
         }
         if let Some(keeper) = self.keeper {
             builder = builder.keeper(keeper);
         }
-        if let Some(observer) = self.observer {
+        for observer in self.observers {
             builder = builder.observe(observer);
         }
         if let Some(timeout) = self.connect_timeout {
@@ -310,10 +327,7 @@ impl Connect {
         if let Some(requests) = self.max_waiting {
             builder = builder.max_waiting(requests);
         }
-        if let Some(warning) = warning {
-            tracing::warn!(engine = url.scheme, "{warning}");
-        }
-        Ok(Locks { core: builder.build(), handle: opened.handle, warning })
+        builder
     }
 }
 
@@ -344,20 +358,6 @@ fn take_when_unreachable(url: &mut Url) -> Result<Option<WhenUnreachable>, Error
 /// The URL option `max_waiting`.
 fn take_max_waiting(url: &mut Url) -> Result<Option<usize>, Error> {
     url.take_parsed("max_waiting", "a number of requests, at least 1", |value| value.parse().ok())
-}
-
-impl Deref for Locks {
-    type Target = leasehold_core::Locks;
-
-    fn deref(&self) -> &Self::Target {
-        &self.core
-    }
-}
-
-impl fmt::Debug for Locks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.core, f)
-    }
 }
 
 impl fmt::Debug for Connect {

@@ -3,7 +3,37 @@
 use leasehold_core::{Error, Token};
 use leasehold_etcd::Guarded;
 
-use crate::fence::overtaken;
+use crate::{EtcdCompare, Guard, Locks, fence::overtaken, open::EngineHandle};
+
+impl Locks {
+    /// The fence of `resource` on the etcd that has these locks. `resource` is any text on which all holders agree.
+    /// `None` on other engines. [`EtcdFence`] has an example.
+    #[must_use]
+    pub fn etcd_fence(&self, resource: &str) -> Option<EtcdFence> {
+        let EngineHandle::Etcd(etcd) = &self.handle else { return None };
+        let fence = leasehold_etcd::Fence::new(etcd, resource);
+        Some(EtcdFence { locks: self.core.clone(), fence, resource: resource.to_owned() })
+    }
+
+    /// The condition that this hold still exists, for a transaction of any etcd client. `None` if the hold does not
+    /// exist, and on other engines.
+    ///
+    /// ```no_run
+    /// # async fn write() -> Result<(), leasehold::Error> {
+    /// let locks = leasehold::Locks::connect("etcd://127.0.0.1:2379")?;
+    /// let guard = locks.mutex("routes").acquire().await?;
+    /// if let Some(compare) = locks.etcd_compare(&guard) {
+    ///     println!("the transaction has the condition {compare:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn etcd_compare(&self, guard: &Guard) -> Option<EtcdCompare> {
+        let EngineHandle::Etcd(etcd) = &self.handle else { return None };
+        etcd.held_by(guard.id())
+    }
+}
 
 /// A fence around data on the etcd that has the locks. [`Locks::etcd_fence`](crate::Locks::etcd_fence) makes it.
 ///

@@ -15,10 +15,6 @@ pub(crate) struct Opened {
 /// The engine itself, if it has methods other than those of the trait `Engine`.
 #[derive(Clone)]
 pub(crate) enum EngineHandle {
-    #[cfg_attr(
-        not(any(feature = "memory", feature = "redis", feature = "postgres", feature = "mysql")),
-        expect(dead_code, reason = "every other engine has more")
-    )]
     Nothing,
     #[cfg(all(feature = "file", target_os = "linux"))]
     File(Arc<leasehold_core::file::FileEngine>),
@@ -29,7 +25,9 @@ pub(crate) enum EngineHandle {
     #[cfg(feature = "zookeeper")]
     Zookeeper(Arc<leasehold_zookeeper::ZookeeperEngine>),
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-    Sql { schema: &'static str },
+    Sql {
+        schema: &'static str,
+    },
 }
 
 /// Evaluates to the engine that `$opened` opens. If `$feature` is not compiled in, evaluates to an error.

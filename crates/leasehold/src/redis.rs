@@ -1,9 +1,22 @@
 //! Fences on the Redis that has the locks.
 
+use std::sync::Arc;
+
 use leasehold_core::{Error, Token};
 use leasehold_redis::{Guarded, Reply};
 
-use crate::fence::overtaken;
+use crate::{Locks, fence::overtaken, open::EngineHandle};
+
+impl Locks {
+    /// The fence of `resource` on the Redis that has these locks. `resource` is any text on which all holders agree.
+    /// `None` on other engines. [`RedisFence`] has an example.
+    #[must_use]
+    pub fn redis_fence(&self, resource: &str) -> Option<RedisFence> {
+        let EngineHandle::Redis(redis) = &self.handle else { return None };
+        let fence = leasehold_redis::Fence::new(Arc::clone(redis), resource);
+        Some(RedisFence { locks: self.core.clone(), fence, resource: resource.to_owned() })
+    }
+}
 
 /// A fence around data on the Redis that has the locks. [`Locks::redis_fence`](crate::Locks::redis_fence) makes it.
 ///

@@ -24,9 +24,14 @@ use crate::{
     url::Url,
 };
 
+/// The values of the option `hold` on servers, for messages.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+const HOLD_VALUES: &str = "lease (the default), session and row are known";
+
 #[cfg(feature = "postgres")]
 pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_sql::postgres::{SCHEMA, engine, foreign_table_engine, session_engine};
+    refuse_hold_with_layout(url)?;
     let listen_url = url.take("listen_url");
     let (mut config, encryption) = libpq_settings(url, connect)?;
     let encryption = encryption.map_or_else(|| default_encryption(connect), Ok)?;
@@ -91,10 +96,21 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
     if let Some(role) = url.take("table_owner") {
         config = config.table_owner(&role);
     }
-    check_hold_option(url, "lease (the default), session and row are known")?;
+    check_hold_option(url, HOLD_VALUES)?;
     let prefix = url.take("prefix");
     url.check_all_taken()?;
     opened(engine(config, &Env::system()), prefix.as_deref(), SCHEMA)
+}
+
+/// Refuses a URL with both options: the table of a `layout` says how a hold lives.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+fn refuse_hold_with_layout(url: &Url) -> Result<(), Error> {
+    if url.has_option("layout") && url.has_option("hold") {
+        return Err(Error::misconfigured(
+            "the URL option hold does not apply to layout=: the table of the other program stores the holds, leave hold out",
+        ));
+    }
+    Ok(())
 }
 
 /// Takes the options of `hold=session` out of the URL. `lock_key` sets the derivation of keys by its name.
@@ -143,6 +159,7 @@ fn libpq_settings(
 #[cfg(feature = "mysql")]
 pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_sql::mysql::{Config, SCHEMA, engine, foreign_table_engine, session_engine};
+    refuse_hold_with_layout(url)?;
     let schema = url.take("schema");
     let sockets = ["socket", "unix_socket"].map(|name| url.take(name));
     let mut config = Config::with_socket(
@@ -155,9 +172,6 @@ pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     }
     if let Some(timeout) = connect.connect_timeout {
         config = config.connect_timeout(timeout);
-    }
-    if !matches!(url.value("hold"), Some("row" | "session")) {
-        check_hold_option(url, "lease (the default), session and row are known")?;
     }
     check_charset(url)?;
     let encryption = encryption(url, connect, &MYSQL)?;
@@ -176,15 +190,16 @@ pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         url.check_all_taken()?;
         return Ok(opened_foreign(foreign_table_engine(config, table, &Env::system())));
     }
+    check_hold_option(url, HOLD_VALUES)?;
     let prefix = url.take("prefix");
     url.check_all_taken()?;
     opened(engine(config, &Env::system()), prefix.as_deref(), SCHEMA)
 }
 
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
     use leasehold_sql::sqlite::{SCHEMA, engine};
-    check_hold_option(url, "lease (the default) is known")?;
+    check_hold_option(url, "lease (the default) is known, because SQLite has no locks of sessions and rows")?;
     let (mode, prefix) = (url.take("mode"), url.take("prefix"));
     url.check_all_taken()?;
     let path = crate::url::decode(&url.rest)?;
@@ -211,6 +226,14 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
         }
     }
     opened(engine(&path, &Env::system())?, prefix.as_deref(), SCHEMA)
+}
+
+#[cfg(all(feature = "sqlite", not(target_os = "linux")))]
+pub(crate) fn open_sqlite(_: &mut Url) -> Result<Opened, Error> {
+    Err(Error::misconfigured(
+        "the SQLite engine needs Linux, whose kernel tells waiting processes of releases: on this system use an engine \
+         with a server",
+    ))
 }
 
 /// An opened engine, whose names have the prefix of the URL, with the statements that create its tables.
@@ -314,7 +337,7 @@ fn check_hold_option(url: &mut Url, known: &str) -> Result<(), Error> {
     }
 }
 
-#[cfg(all(test, feature = "postgres", feature = "mysql"))]
+#[cfg(all(test, feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod tests {
     use crate::Locks;
 
@@ -340,7 +363,12 @@ mod tests {
             ("mysql://h/d?layout=insert&table=t;&column=c", "table is no plain name"),
             ("postgres://h/d?layout=symfony&column=c", "column applies to layout=insert only"),
             ("postgres://h/d?layout=symfony&prefix=c", "applies to layout=laravel only"),
-            ("postgres://h/d?layout=shedlock&hold=lease", "\"hold\" is unknown"),
+            ("postgres://h/d?layout=shedlock&hold=lease", "hold does not apply to layout="),
+            ("mysql://h/d?layout=shedlock&hold=lease", "hold does not apply to layout="),
+            ("postgres://h/d?layout=shedlock&hold=session", "hold does not apply to layout="),
+            ("mysql://h/d?hold=row&table=t&column=c&layout=shedlock", "hold does not apply to layout="),
+            ("mysql://h/d?hold=lock", "lease (the default), session and row are known"),
+            ("postgres://h/d?hold=lock", "lease (the default), session and row are known"),
             ("postgres://h/d?layout=shedlock&table_owner=x", "\"table_owner\" is unknown"),
             (
                 "postgres://h/d?layout=shedlock&listen_url=postgres://h/d",
@@ -348,6 +376,8 @@ mod tests {
             ),
             ("postgres://h/d?table=t", "\"table\" is unknown"),
             ("mysql://h/d?create=yes", "\"create\" is unknown"),
+            ("sqlite:f.db?hold=session", "SQLite has no locks of sessions and rows"),
+            ("sqlite:f.db?hold=row&table=t&column=c", "SQLite has no locks of sessions and rows"),
             ("sqlite:f.db?layout=shedlock", "\"layout\" is unknown"),
         ] {
             let error = Locks::connect(url).unwrap_err();

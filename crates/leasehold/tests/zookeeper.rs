@@ -23,7 +23,7 @@ fn the_check_of_a_hold_is_its_node_below_the_chroot() {
 fn the_directory_of_a_plain_lock_is_an_option() {
     for options in ["layout=plain", "layout=plain&prefix=/apps", "layout=plain&path=/apps/orders"] {
         let locks = Locks::connect(&format!("zookeeper://h?{options}")).unwrap();
-        assert_eq!(locks.profile().modes, leasehold_core::Modes::Exclusive, "{options}");
+        assert_eq!(locks.profile().modes, leasehold::Modes::Exclusive, "{options}");
     }
     for (options, part) in [
         ("path=/orders", "needs layout=plain"),

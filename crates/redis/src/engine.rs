@@ -3,8 +3,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Engine, EngineError, Env, Fault, Grant, Hint, Hold,
-    How, InFlight, Life, Mode, Name, Notification, Previous, Profile, Release, Released, Renewed, Token,
+    AllAnswer, Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Engine, EngineError, Env, Fault, Grant,
+    Hint, Hold, How, InFlight, KnownMode, Life, Memos, Name, Notification, Previous, Profile, Release,
+    Released, Renewed, Token, cannot_claim_all,
     lock_state::{WATCHERS, entry_life},
 };
 
@@ -15,9 +16,11 @@ use crate::{
     error::script_error,
     keys::Keys,
     layout::Layout,
+    memo_followers::{FollowEnd, FollowTask, MemoFollowers},
     previous,
     reach::{Client, Reach, Route},
     reply::{Reply, unreadable},
+    runtime,
     scripts::{Item, Script, millis},
     token_counter::LINEAGE,
 };
@@ -44,13 +47,17 @@ pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(10);
 pub struct RedisEngine {
     pub(crate) client: Arc<Client>,
     /// Finds the server that answers for a name.
-    pub(crate) reach: Reach,
+    pub(crate) reach: Arc<Reach>,
     /// The requests that can still arrive at a server after their claim ended.
     pub(crate) in_flight: InFlight,
     /// The slots where the fast path failed lately.
     pub(crate) contention: Contention,
     /// What a release does for other programs, as arguments of `lua/release.lua`: the gap, and the waiters to wake.
     pub(crate) for_others: String,
+    /// The memos that this client follows.
+    pub(crate) followers: Arc<MemoFollowers>,
+    /// Ends the task of these memos.
+    _follow_end: FollowEnd,
     profile: Profile,
 }
 
@@ -68,9 +75,11 @@ impl RedisEngine {
         }
         let client = Client::new(config, ClaimId(env.lineage().get().to_be_bytes()), Arc::clone(&env.clock));
         let contact = Contact::default();
-        let reach = Reach::new(&client, contact.clone());
+        let reach = Arc::new(Reach::new(&client, contact.clone()));
         let (in_flight, contention) = Default::default();
-        Self { client, reach, in_flight, contention, for_others, profile: profile(contact) }
+        let followers = Arc::<MemoFollowers>::default();
+        let (_follow_end, profile) = (FollowEnd(Arc::clone(&followers)), profile(contact));
+        Self { client, reach, in_flight, contention, for_others, followers, _follow_end, profile }
     }
 
     /// The keys of a name; an error if the prefix, the layout or a Redis Cluster allows no lock of this name.
@@ -211,11 +220,13 @@ impl RedisEngine {
         is_listening: bool,
         channel: &str,
     ) -> Result<Item, EngineError> {
-        let (mode, count, limit) = match claim.mode {
-            Mode::Exclusive => ('x', 1, 0),
-            Mode::Shared => ('s', 1, 0),
-            Mode::Permits { count, limit } if (1..=limit).contains(&count) => ('p', count, limit),
-            _ => return Err(EngineError::new(Fault::Internal, format!("{} cannot be granted", claim.mode))),
+        let (mode, count, limit) = match claim.mode.known() {
+            KnownMode::Exclusive => ('x', 1, 0),
+            KnownMode::Shared => ('s', 1, 0),
+            KnownMode::Permits { count, limit } if (1..=limit).contains(&count) => ('p', count, limit),
+            KnownMode::Permits { .. } => {
+                return Err(EngineError::new(Fault::Internal, format!("{} cannot be granted", claim.mode)));
+            }
         };
         // In the order of the request text in `lua/claim.lua`.
         let arguments = format_args!(
@@ -248,12 +259,22 @@ impl Engine for RedisEngine {
         Box::pin(self.claim_now(claim, how))
     }
 
+    fn claim_all<'a>(&'a self, _: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        cannot_claim_all()
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(self.renew_now(holds))
     }
 
     fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        Box::pin(self.release_now(releases))
+        Box::pin(async move {
+            let answers = self.release_now(releases).await;
+            for name in self.followers.ended_writers(releases, &answers) {
+                Box::pin(self.notify_followers(name)).await;
+            }
+            answers
+        })
     }
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
@@ -262,8 +283,17 @@ impl Engine for RedisEngine {
                 biased;
                 notification = self.client.mailbox.read() => notification,
                 () = self.reach.mend() => Vec::new(),
+                () = self.followers.begun() => {
+                    let (client, reach) = (Arc::clone(&self.client), Arc::clone(&self.reach));
+                    runtime::detach(FollowTask { client, reach, followers: Arc::clone(&self.followers) }.run());
+                    Vec::new()
+                }
             }
         })
+    }
+
+    fn memos(&self) -> Option<&dyn Memos> {
+        Some(self)
     }
 }
 
@@ -340,6 +370,7 @@ fn profile(contact: Contact) -> Profile {
     profile.tokens = TOKENS_PER_GRANT;
     profile.fifo = true;
     profile.supports_min_hold = true;
+    profile.no_memos = None;
     profile.breaking = Breaking::Lease;
     profile.ttl = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
     profile.request_timeout = REQUEST_TIMEOUT;

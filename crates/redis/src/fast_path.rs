@@ -26,7 +26,7 @@ use crate::{
 
 impl RedisEngine {
     /// Selects the script for this setup: a single server, or a node of a cluster.
-    const fn short_script(&self, for_single_server: Script, for_cluster_node: Script) -> Script {
+    fn short_script(&self, for_single_server: Script, for_cluster_node: Script) -> Script {
         if self.reach.shares_slots() { for_cluster_node } else { for_single_server }
     }
 

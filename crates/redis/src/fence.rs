@@ -38,6 +38,7 @@ pub enum Guarded {
 
 /// The server's reply to a command.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Reply {
     /// Null: there is no value.
     Nothing,

@@ -1,12 +1,15 @@
 //! Fuzz targets for the parsers of foreign bytes, used by the tests below and by `fuzz/`. A target panics when a parser
 //! is wrong.
 
+use std::time::Duration;
+
 use leasehold_core::Frames;
 use redis::{PushInfo, PushKind, Value, aio::AsyncPushSender};
 
 use crate::{
     error::Refused,
     frames::ReplyFrames,
+    memos::read_text,
     push_listener::{PushHandler, PushListener, PushSender},
     reach::{shard_wire, slots},
     reply::Reply,
@@ -70,9 +73,15 @@ pub fn message(bytes: &[u8]) {
     PushListener::new("lock:", std::sync::Arc::default()).receive(bytes);
 }
 
+/// Parses these bytes as the stored text of a memo.
+pub fn memo(bytes: &[u8]) {
+    let _ = read_text(bytes, Duration::ZERO, false);
+}
+
 /// Reads the value by each reader of script answers.
 fn read_by_each(value: &Value) {
-    let readers: [fn(&mut Reply); 6] = [
+    let readers: [fn(&mut Reply); 7] = [
+        |reply| drop(reply.bytes()),
         |reply| drop(reply.number()),
         |reply| drop(reply.count::<u32>()),
         |reply| drop(reply.millis()),
@@ -124,7 +133,20 @@ mod tests {
     #[test]
     fn messages_are_read_from_random_bytes() {
         let id = "000102030405060708090a0b0c0d0e0f";
-        let samples = [GRANTED.to_owned(), format!("broken {id} lock:a"), format!("ring {id} lock:ä")];
+        let samples = [
+            GRANTED.to_owned(),
+            format!("broken {id} lock:a"),
+            format!("ring {id} lock:ä"),
+            "memo lock:a".to_owned(),
+        ];
         fuzz::run(&samples.map(String::into_bytes), message);
+    }
+
+    #[test]
+    fn memos_are_read_from_random_bytes() {
+        let (id, print) = ("000102030405060708090a0b0c0d0e0f", "ab".repeat(32));
+        let samples =
+            [format!("1 once {id} 00000000000000000001 7 - x y"), format!("1 once {id} 1 7 {print} ")];
+        fuzz::run(&samples.map(String::into_bytes), memo);
     }
 }

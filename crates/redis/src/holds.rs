@@ -208,7 +208,7 @@ impl RedisEngine {
     }
 
     /// The arguments of the release script for a release: see `lua/release.lua`.
-    fn release_item(&self, route: &Route, release: &Release) -> Result<Item, EngineError> {
+    pub(crate) fn release_item(&self, route: &Route, release: &Release) -> Result<Item, EngineError> {
         let (keys, now) = (self.keys(&release.name)?, self.client.clock.now());
         let wants_tombstone =
             self.in_flight.release(release.id, route.conn.number, now, now.after(REQUEST_LIFE));
@@ -237,7 +237,7 @@ impl RedisEngine {
     }
 
     /// Reads the script's answer to a release. A certain answer also ends the record of the claim's requests in flight.
-    fn read_released(&self, word: &str, release: &Release) -> Released {
+    pub(crate) fn read_released(&self, word: &str, release: &Release) -> Released {
         let released = match word {
             "freed" => Released::Freed,
             "unwoken" => {

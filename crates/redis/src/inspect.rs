@@ -132,7 +132,10 @@ impl RedisEngine {
         };
         let reply = self.reach.run(keys.slot, Script::Break, item).await?;
         match Reply::new(reply).text()?.as_str() {
-            "done" => Ok(Broken::Done),
+            "done" => {
+                self.notify_followers(name).await;
+                Ok(Broken::Done)
+            }
             "absent" => Ok(Broken::NotHeld),
             _ => Err(unknown_layout()),
         }
@@ -204,7 +207,7 @@ fn read_view(
         let (id, owner) = (waiter.text()?, waiter.text()?);
         let since_micros = waiter.count()?;
         let waiting = (since_micros > 0).then(|| elapsed(server_micros, since_micros));
-        view.waiters.push(WaiterView { id, owner, waiting });
+        view.waiters.push(WaiterView::new(id, owner, waiting));
     }
     Ok(view)
 }
@@ -243,7 +246,8 @@ fn holder_view(
         _ => Mode::Permits { count, limit },
     };
     let owner = if state == "kept" { MIN_HOLD_OWNER.to_owned() } else { owner };
-    Ok((mode, HolderView { id, owner, token, held, remaining, of_session: false, foreign }, overdue))
+    let holder = HolderView::new(id, owner).token(token).times(held, remaining).foreign(foreign);
+    Ok((mode, holder, overdue))
 }
 
 /// How much time has passed from `since_micros` to `server_micros`, which are both by the server's clock.

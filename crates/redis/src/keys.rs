@@ -48,6 +48,11 @@ impl<'a> Keys<'a> {
     pub(crate) fn lock(&self) -> String {
         format!("{}{}", self.prefix, self.name)
     }
+
+    /// The key of the memo.
+    pub(crate) fn memo(&self) -> String {
+        format!("{RESERVED_PREFIX}{}}}{}m{}{}", self.tag, self.layout_letter, self.prefix, self.name)
+    }
 }
 
 /// Whether the lock key would begin like a side key.

@@ -143,6 +143,8 @@ const fn redisson_text(script: Script) -> Option<&'static str> {
         Script::ReleaseLock => redisson::RELEASE_LOCK,
         Script::RenewShared => redisson::RENEW_SHARED,
         Script::ReleaseShared => redisson::RELEASE_SHARED,
+        Script::ReadMemo => redisson::READ_MEMO,
+        Script::WriteMemo => redisson::WRITE_MEMO,
         _ => return None,
     })
 }

@@ -5,6 +5,7 @@
 //! and inspection use further keys beside the lock key. A release grants the freed name to the first waiter of the
 //! queue inside the same script, and notifies that waiter's client of the grant (`lua/name.lua` documents the keys and
 //! the rules). Documentation for users: `docs/engines/redis.md`.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod config;
 mod conn;
@@ -24,6 +25,8 @@ mod identity;
 mod inspect;
 mod keys;
 mod layout;
+mod memo_followers;
+mod memos;
 mod open;
 mod outbox;
 mod previous;

@@ -54,6 +54,14 @@ impl Reply {
         }
     }
 
+    /// The next item as bytes.
+    pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, EngineError> {
+        match self.0.next() {
+            Some(Value::BulkString(bytes)) => Ok(bytes),
+            _ => Err(unreadable()),
+        }
+    }
+
     /// All remaining items, as text.
     pub(crate) fn all_text(&mut self) -> Result<Vec<String>, EngineError> {
         (0..self.0.len()).map(|_| self.text()).collect()

@@ -44,6 +44,12 @@ pub(crate) enum Script {
     ClaimNode,
     /// Like [`ReleaseFree`](Self::ReleaseFree), for names in any slots of one node of a cluster.
     ReleaseNode,
+    /// Reads the memo of a name.
+    ReadMemo,
+    /// Writes the memo of a name under an exclusive hold, and ends the hold if asked to.
+    WriteMemo,
+    /// Begins or ends notifications about a memo, or sends them.
+    FollowMemo,
     // The scripts on one node of a Redlock: `lua/redlock`.
     /// Sets lock keys on the node for claims.
     LockNode,
@@ -60,7 +66,7 @@ pub(crate) enum Script {
 }
 
 /// The texts of the scripts, in the order of [`Script`].
-pub(crate) const TEXTS: [&str; 21] = [
+pub(crate) const TEXTS: [&str; 24] = [
     texts::CLAIM,
     texts::RENEW,
     texts::RELEASE,
@@ -76,6 +82,9 @@ pub(crate) const TEXTS: [&str; 21] = [
     texts::RELEASE_FREE,
     texts::CLAIM_NODE,
     texts::RELEASE_NODE,
+    texts::READ_MEMO,
+    texts::WRITE_MEMO,
+    texts::FOLLOW_MEMO,
     texts::LOCK_NODE,
     texts::WRITE_TOKEN,
     texts::RENEW_NODE,
@@ -107,6 +116,9 @@ static DIGESTS: [LazyLock<String>; TEXTS.len()] = [
     LazyLock::new(|| digest(18)),
     LazyLock::new(|| digest(19)),
     LazyLock::new(|| digest(20)),
+    LazyLock::new(|| digest(21)),
+    LazyLock::new(|| digest(22)),
+    LazyLock::new(|| digest(23)),
 ];
 
 /// The digest of the script with this index.
@@ -128,10 +140,14 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The letters of all side keys of a name: see `lua/name.lua`.
+/// The letters of the side keys of a name, without the memo and its followers: see `lua/name.lua`.
 const SIDE_KEYS: &[u8] = b"cqezhds";
-/// The letters of all side keys, and `n` for a key that never exists: see [`Layout::declares_absent_key`].
+/// The letters of these side keys, and `n` for a key that never exists: see [`Layout::declares_absent_key`].
 const SIDE_KEYS_AND_ABSENT_KEY: &[u8] = b"cqezhdsn";
+/// As [`SIDE_KEYS`], with the memo and its followers.
+const SIDE_KEYS_WITH_MEMO: &[u8] = b"cqezhdsmo";
+/// As [`SIDE_KEYS_AND_ABSENT_KEY`], with the memo and its followers.
+const SIDE_KEYS_WITH_MEMO_AND_ABSENT_KEY: &[u8] = b"cqezhdsmon";
 /// The initial capacity of an item, in bytes: most items fit.
 const ITEM_BYTES: usize = 320;
 
@@ -290,6 +306,7 @@ impl Script {
     const fn side_keys(self, destination: Destination, layout: Layout) -> &'static [u8] {
         match self {
             Self::RenewShared | Self::ReleaseShared => b"h",
+            Self::FollowMemo if destination.slot.is_some() => b"o",
             Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look
                 if destination.slot.is_some() =>
             {
@@ -299,13 +316,30 @@ impl Script {
                     SIDE_KEYS
                 }
             }
+            Self::ReadMemo | Self::WriteMemo if destination.slot.is_some() => {
+                if layout.declares_absent_key() {
+                    SIDE_KEYS_WITH_MEMO_AND_ABSENT_KEY
+                } else {
+                    SIDE_KEYS_WITH_MEMO
+                }
+            }
             _ => b"",
         }
     }
 
     /// Whether the token counter is the first key of the script.
     const fn has_counter(self) -> bool {
-        matches!(self, Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look | Self::Fence)
+        matches!(
+            self,
+            Self::Claim
+                | Self::Renew
+                | Self::Release
+                | Self::Break
+                | Self::Look
+                | Self::Fence
+                | Self::ReadMemo
+                | Self::WriteMemo
+        )
     }
 
     /// The call of the script for these items. `counter_key` is the key of the token counter; `floor` is the server's

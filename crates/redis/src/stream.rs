@@ -5,7 +5,7 @@ use leasehold_core::{Bounded, Endpoint, EngineError};
 use leasehold_tls::TlsError;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, UnixStream},
+    net::TcpStream,
 };
 
 use crate::{
@@ -35,7 +35,13 @@ pub(crate) async fn open(server: &Server) -> Result<Box<dyn Bytes>, EngineError>
             }
             Ok(bounded(stream))
         }
-        Address::Unix(path) => Ok(bounded(UnixStream::connect(path).await.map_err(failed)?)),
+        #[cfg(unix)]
+        Address::Unix(path) => Ok(bounded(tokio::net::UnixStream::connect(path).await.map_err(failed)?)),
+        #[cfg(not(unix))]
+        Address::Unix(_) => Err(EngineError::new(
+            leasehold_core::Fault::Misconfigured,
+            "this system has no unix sockets: connect to the server by a host name or an address",
+        )),
     }
 }
 

@@ -20,8 +20,33 @@ pub(crate) const CLAIM: &str = text!(
 );
 pub(crate) const RENEW: &str =
     text!("head", "renew_quick", "quick_end", "lock_string", "record", "relied", "name", "renew");
-pub(crate) const RELEASE: &str =
-    text!("head", "release_quick", "quick_end", "lock_string", "record", "relied", "name", "wake", "release");
+pub(crate) const RELEASE: &str = text!(
+    "head",
+    "release_quick",
+    "quick_end",
+    "lock_string",
+    "record",
+    "relied",
+    "name",
+    "wake",
+    "release",
+    "release_each"
+);
+pub(crate) const READ_MEMO: &str =
+    text!("head", "lock_string", "record", "relied", "name", "memo", "read_memo");
+pub(crate) const WRITE_MEMO: &str = text!(
+    "head",
+    "lock_string",
+    "record",
+    "relied",
+    "name",
+    "wake",
+    "release",
+    "memo",
+    "memo_followers",
+    "write_memo"
+);
+pub(crate) const FOLLOW_MEMO: &str = text!("head", "memo_followers", "follow_memo");
 pub(crate) const BREAK: &str = text!("head", "lock_string", "record", "relied", "name", "wake", "break");
 pub(crate) const LOOK: &str = text!("head", "lock_string", "record", "relied", "name", "stale", "look");
 pub(crate) const NAMES: &str = text!("head", "names");
@@ -40,8 +65,30 @@ pub(crate) mod redisson {
     pub(crate) const CLAIM: &str =
         text!("head", "claim_request", "lock_redisson", "record", "relied", "name", "stale", "claim");
     pub(crate) const RENEW: &str = text!("head", "lock_redisson", "record", "relied", "name", "renew");
-    pub(crate) const RELEASE: &str =
-        text!("head", "lock_redisson", "record", "relied", "name", "wake_redisson", "release");
+    pub(crate) const RELEASE: &str = text!(
+        "head",
+        "lock_redisson",
+        "record",
+        "relied",
+        "name",
+        "wake_redisson",
+        "release",
+        "release_each"
+    );
+    pub(crate) const READ_MEMO: &str =
+        text!("head", "lock_redisson", "record", "relied", "name", "memo", "read_memo");
+    pub(crate) const WRITE_MEMO: &str = text!(
+        "head",
+        "lock_redisson",
+        "record",
+        "relied",
+        "name",
+        "wake_redisson",
+        "release",
+        "memo",
+        "memo_followers",
+        "write_memo"
+    );
     pub(crate) const BREAK: &str =
         text!("head", "lock_redisson", "record", "relied", "name", "wake_redisson", "break");
     pub(crate) const LOOK: &str = text!("head", "lock_redisson", "record", "relied", "name", "stale", "look");

@@ -54,7 +54,7 @@ pub(crate) struct Client {
     pub(crate) waiting: WaitingClaims,
     env: Env,
     /// The claims that this client holds, as far as it knows, until they are released or lost.
-    held: Mutex<HashSet<ClaimId>>,
+    pub(crate) held: Mutex<HashSet<ClaimId>>,
     /// What is known of the clock of the database.
     server_clock: Mutex<ServerClock>,
     /// Combines fast-path claims into statements.
@@ -378,6 +378,13 @@ impl Client {
             Ok(_) => Released::Unknown(reply_mismatch()),
             Err(failed) => Released::Unknown(failed.into()),
         }
+    }
+
+    /// Records that a claim was released, with the last request of it.
+    pub(crate) fn note_released(&self, id: ClaimId, now: Instant) {
+        self.in_flight.release(id, RELEASE_CONNECTION, now, now.after(REQUEST_LIFE));
+        self.in_flight.settle(id);
+        self.forget(id);
     }
 
     /// Applies a verb to one name in a transaction, and handles the notifications in its result that are for this

@@ -5,10 +5,13 @@ use std::{fmt, time::Duration};
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use leasehold_core::Level;
-use leasehold_core::{BoxFuture, Claim, EngineError, Fault, Guarantee, Hold, Lineage, Name, Release};
+use leasehold_core::{
+    BoxFuture, Claim, EngineError, Fault, Guarantee, Hold, Lineage, MemoWrite, Name, Release,
+};
 
 use crate::{
     connection_slots::ConnectionSlots,
+    memo::{MemoWritten, StoredMemo},
     row::ClientId,
     step::{Changes, ClientNotification, Snapshot, Verb},
 };
@@ -272,6 +275,18 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// examined name; `None` in its place if fewer than `count` names were left. Deletes the rows of names that carry
     /// no information any more.
     fn sweep<'a>(&'a self, after: &'a str, count: i64) -> DbFuture<'a, (Vec<Name>, Option<String>)>;
+
+    /// The memo of a name, and the time of the database; `None` if there is none. Creates nothing. Fails on a replica,
+    /// which may be behind its primary.
+    fn read_memo<'a>(&'a self, name: &'a Name) -> DbFuture<'a, Option<Timed<StoredMemo>>>;
+
+    /// Writes a memo under a hold, in a transaction that locks the row of the name.
+    fn write_memo<'a>(&'a self, write: &'a MemoWrite) -> DbFuture<'a, Timed<MemoWritten>>;
+
+    /// Deletes memos that have ended, up to [`MAX_SWEPT_MEMOS`](crate::memo::MAX_SWEPT_MEMOS), and returns how many.
+    /// Leaves those whose claim still holds the name: the number of such a memo tells late writes of its claim from
+    /// later ones.
+    fn sweep_memos(&self) -> DbFuture<'_, usize>;
 
     /// Identifies the tables of this database, to distinguish their tokens from those of other tables. Zero before the
     /// first connection.

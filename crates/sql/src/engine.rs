@@ -41,6 +41,7 @@ impl SqlEngine {
         profile.breaking = Breaking::Lease;
         profile.ttl = TTL;
         profile.request_life = REQUEST_LIFE;
+        profile.no_memos = None;
         profile.contact = contact;
         Self { client, profile }
     }
@@ -78,7 +79,7 @@ fn key(name: &Name) -> String {
     name.as_str().to_owned()
 }
 
-leasehold_core::forward_engine!(SqlEngine, |client| client.mailbox.read());
+leasehold_core::forward_engine!(SqlEngine, memos: client, |client| client.mailbox.read());
 
 impl Inspect for SqlEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {

@@ -47,6 +47,7 @@ pub struct Fence {
 
 /// A statement of a [`Fence`], and its first parameter. The parameters of the caller's own parts follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FenceStatement {
     /// The statement, the same for every token.
     pub text: String,
@@ -56,6 +57,7 @@ pub struct FenceStatement {
 
 /// What the column of a fence says about a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fenced {
     /// The row has seen no larger token.
     Passed,

@@ -1,7 +1,7 @@
 //! Fuzz targets for the parsers of untrusted bytes: for the tests below and for `fuzz/`. A target panics when a parser
 //! gives a wrong result.
 
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub use rows::rows;
 #[cfg(feature = "postgres")]
 pub use wire::{messages, notification};
@@ -39,7 +39,7 @@ mod wire {
     }
 }
 
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod rows {
     use std::time::Duration;
 
@@ -169,7 +169,7 @@ mod tests {
     }
 
     /// Samples of rows as leasehold writes them, with small and large numbers, an id and an owner.
-    #[cfg(feature = "sqlite")]
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
     #[test]
     fn rows_of_any_types_are_read_from_random_bytes() {
         let row = |columns: &[&[u8]]| columns.concat();

@@ -8,7 +8,7 @@
 //!
 //! Only the clock of the database decides whether a hold has expired. It is read while the row is locked. A holder
 //! itself judges by its own clock how long its hold is valid, counted from before its request was sent.
-
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
     expect(dead_code, reason = "without a database the common code is unused")
@@ -29,6 +29,7 @@ mod foreign_table;
 #[doc(hidden)]
 pub mod fuzz;
 mod maintenance;
+mod memo;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod poll_interval;
@@ -45,7 +46,7 @@ mod row_lock;
 mod runtime;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod session;
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub mod sqlite;
 mod step;
 mod waiting_claims;

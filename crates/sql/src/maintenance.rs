@@ -32,6 +32,8 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(20);
 const FIRST_SWEEP_DELAY: Duration = Duration::from_secs(3);
 /// By how much a client postpones its sweep while its claims wait: other clients, which hold the locks, sweep as well.
 const WAITING_SWEEP_DELAY: Duration = Duration::from_secs(600);
+/// The same for the sweep of memos. A client whose claims always wait may be the only one.
+const WAITING_MEMO_SWEEP_DELAY: Duration = Duration::from_secs(100);
 /// How many names one sweep examines.
 const MAX_SWEPT: i64 = 1000;
 
@@ -61,6 +63,8 @@ struct Maintenance {
     now: Instant,
     /// When a part of the tables is swept next.
     sweep_due: Instant,
+    /// When ended memos are deleted next.
+    memo_sweep_due: Instant,
     /// When the queue entries are extended next.
     refresh_due: Instant,
     /// When the holds ahead of the waiting claims are checked next.
@@ -84,6 +88,7 @@ impl Maintenance {
         Self {
             now,
             sweep_due,
+            memo_sweep_due: sweep_due,
             refresh_due: now,
             check_due: now,
             last_swept_name,
@@ -100,14 +105,7 @@ impl Maintenance {
         self.now = client.now();
         self.poll_interval.set_now(self.now);
         let claims_wait = client.has_waiting_claims();
-        let sweep_due = if claims_wait { self.sweep_due.after(WAITING_SWEEP_DELAY) } else { self.sweep_due };
-        if self.now >= sweep_due {
-            self.sweep_due = self.now.after(SWEEP_INTERVAL);
-            match client.sweep(&self.last_swept_name, MAX_SWEPT).await {
-                Ok(last) => self.last_swept_name = last.unwrap_or_default(),
-                Err(failed) => tracing::debug!(%failed, "expired claims and holds could not be ended"),
-            }
-        }
+        self.sweep(&client, claims_wait).await;
         client.database.release_unneeded(claims_wait).await;
         if claims_wait {
             let maintenance_result = self.maintain(&client).await;
@@ -129,6 +127,27 @@ impl Maintenance {
             client.database.close_idle_connections().await;
         }
         Some((client.has_waiting_claims(), Arc::clone(&client.database)))
+    }
+
+    /// Sweeps the tables if that is due.
+    async fn sweep(&mut self, client: &Client, claims_wait: bool) {
+        let is_due = |due: Instant, delay| self.now >= if claims_wait { due.after(delay) } else { due };
+        // A sleeping client has no connection.
+        let sweeps_memos = is_due(self.memo_sweep_due, WAITING_MEMO_SWEEP_DELAY) && !self.asleep;
+        if is_due(self.sweep_due, WAITING_SWEEP_DELAY) {
+            self.sweep_due = self.now.after(SWEEP_INTERVAL);
+            match client.sweep(&self.last_swept_name, MAX_SWEPT).await {
+                Ok(last) => self.last_swept_name = last.unwrap_or_default(),
+                Err(failed) => tracing::debug!(%failed, "expired claims and holds could not be ended"),
+            }
+        }
+        if sweeps_memos {
+            self.memo_sweep_due = self.now.after(SWEEP_INTERVAL);
+            // A user without the right to the table of memos has no memos to sweep.
+            if let Err(failed) = client.sweep_memos().await {
+                tracing::debug!(%failed, "ended memos could not be deleted");
+            }
+        }
     }
 
     /// Maintains the waiting claims of an awake or sleeping client.

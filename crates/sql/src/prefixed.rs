@@ -3,8 +3,9 @@
 use std::{fmt, sync::Arc};
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Error, Fault, Guarantee, Hold, How, Inspect,
-    MAX_NAME_BYTES, Name, Notification, Profile, Release, Released, Renewed, View,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Engine, EngineError, Error, Fault, Followed, Guarantee,
+    Hold, How, Inspect, MAX_NAME_BYTES, Memo, MemoWrite, Memos, Name, Notification, Profile, Release,
+    Released, Renewed, View, Written,
 };
 
 /// The longest prefix, in bytes. A name and its prefix have up to 512 bytes together.
@@ -31,6 +32,10 @@ impl Prefixed {
         Ok(Self { engine, prefix: prefix.to_owned() })
     }
 
+    fn inner_memos(&self) -> Result<&dyn Memos, EngineError> {
+        self.engine.memos().ok_or_else(|| EngineError::new(Fault::Internal, "the engine has no memos"))
+    }
+
     /// The name as it is stored.
     fn stored(&self, name: &Name) -> Result<Name, EngineError> {
         Name::new(&format!("{}{name}", self.prefix)).map_err(|_| {
@@ -51,7 +56,8 @@ impl Prefixed {
     fn notification(&self, mut notification: Notification) -> Option<Notification> {
         if let Notification::Granted { name, .. }
         | Notification::Recheck { name, .. }
-        | Notification::Lost { name, .. } = &mut notification
+        | Notification::Lost { name, .. }
+        | Notification::Memo { name } = &mut notification
         {
             *name = self.shown(name)?;
         }
@@ -78,6 +84,14 @@ impl Engine for Prefixed {
         Box::pin(async move {
             let claim = Claim { name: self.stored(&claim.name)?, ..claim.clone() };
             self.engine.claim(&claim, how).await
+        })
+    }
+
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        Box::pin(async move {
+            let stored = |claim: &Claim| Ok(Claim { name: self.stored(&claim.name)?, ..claim.clone() });
+            let claims = claims.iter().map(stored).collect::<Result<Vec<_>, EngineError>>()?;
+            self.engine.claim_all(&claims).await
         })
     }
 
@@ -117,6 +131,30 @@ impl Engine for Prefixed {
             let notifications = self.engine.notifications().await;
             notifications.into_iter().filter_map(|notification| self.notification(notification)).collect()
         })
+    }
+
+    fn memos(&self) -> Option<&dyn Memos> {
+        self.engine.memos().map(|_| self as &dyn Memos)
+    }
+}
+
+impl Memos for Prefixed {
+    fn read<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Option<Memo>, EngineError>> {
+        Box::pin(async move {
+            let name = self.stored(name)?;
+            self.inner_memos()?.read(&name).await
+        })
+    }
+
+    fn write<'a>(&'a self, write: &'a MemoWrite) -> BoxFuture<'a, Result<Written, EngineError>> {
+        Box::pin(async move {
+            let write = MemoWrite { name: self.stored(&write.name)?, ..write.clone() };
+            self.inner_memos()?.write(&write).await
+        })
+    }
+
+    fn follow(&self, name: &Name) -> Option<Followed> {
+        self.engine.memos()?.follow(&self.stored(name).ok()?)
     }
 }
 

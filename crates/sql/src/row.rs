@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
-    ClaimId, Instant, Mode, Previous,
+    ClaimId, Instant, KnownMode, Mode, Previous,
     lock_state::{Entry, EntryKind},
 };
 
@@ -112,10 +112,10 @@ pub(crate) fn previous_code(previous: Previous) -> i16 {
 
 /// The mode as the values of the columns `mode`, `count` and `most`.
 pub(crate) fn mode_codes(mode: Mode) -> (i16, i64, i64) {
-    match mode {
-        Mode::Exclusive => (0, 0, 0),
-        Mode::Shared => (1, 0, 0),
-        Mode::Permits { count, limit } => (2, count.into(), limit.into()),
+    match mode.known() {
+        KnownMode::Exclusive => (0, 0, 0),
+        KnownMode::Shared => (1, 0, 0),
+        KnownMode::Permits { count, limit } => (2, count.into(), limit.into()),
     }
 }
 

@@ -5,7 +5,7 @@
     expect(clippy::disallowed_methods, reason = "the runtime shim of this crate")
 )]
 
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
 use std::{
     io, thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -14,20 +14,20 @@ use std::{
 pub(crate) use leasehold_core::runtime::{sleep, spawn, within};
 
 /// Runs `work` in a thread of its own.
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub(crate) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
 /// Blocks the thread for a time; only for the database thread.
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub(crate) fn pause(time: Duration) {
     thread::sleep(time);
 }
 
 /// Microseconds since 1970 by the system's clock, for databases without a clock of their own. The tokens of such a
 /// database start at this number, so that they keep growing even after an older file is restored.
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub(crate) fn wall_micros() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)

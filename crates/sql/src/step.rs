@@ -231,6 +231,17 @@ impl Snapshot {
         self.changes_to(reply, notifications, saved_state, newest_token, &tombstones)
     }
 
+    /// Whether this claim holds the name now, unbroken; with `token`, whether its hold has this first token.
+    pub(crate) fn is_held_by(&self, id: ClaimId, token: Option<Token>) -> bool {
+        let mut lock_state = self.lock_state();
+        let mut tombstones = Tombstones::default();
+        // What this grants is not stored, so the tokens do not matter.
+        let mut mint = |_| Token { lineage: self.lineage, number: u64::MAX };
+        let mut step = StepContext::new(instant(self.now), Duration::ZERO, &mut tombstones, &mut mint);
+        lock_state.settle(&mut step);
+        lock_state.is_held_by(id, token)
+    }
+
     /// The name as operators see it.
     pub(crate) fn view(&self, name: &Name) -> View {
         self.lock_state().view(name, name.as_str(), instant(self.now))

@@ -1,5 +1,6 @@
 //! TLS for the engines that connect to servers. It verifies the server's certificate; only for a database, the options
 //! of the URL decide how much is verified.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod channel_binding;
 mod error;

@@ -34,7 +34,7 @@ impl ZookeeperEngine {
     }
 }
 
-leasehold_core::forward_engine!(ZookeeperEngine, |client| client.mailbox.read());
+leasehold_core::forward_engine!(ZookeeperEngine, memos: none, |client| client.mailbox.read());
 
 /// What this engine can do, for core.
 fn profile(config: &Config, contact: Contact) -> Profile {

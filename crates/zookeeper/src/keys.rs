@@ -26,7 +26,7 @@
 //!
 //! The server appends the number: it counts all nodes that were ever created in the directory, in 32 bits.
 
-use leasehold_core::{Claim, ClaimId, EngineError, Fault, Mode, Name};
+use leasehold_core::{Claim, ClaimId, EngineError, Fault, KnownMode, Mode, Name};
 use percent_encoding::percent_decode_str;
 
 use crate::{config::Layout, session::MAX_PATH_BYTES, wire::Acl};
@@ -187,11 +187,11 @@ impl Dir {
     /// The path of a new node in the queue, to which the server appends a number.
     pub(crate) fn node_prefix(&self, id: ClaimId, mode: Mode, is_try: bool, layout: Layout) -> String {
         // `MUTEX` without the hyphen, because the prefix ends with one.
-        let word = match (mode, layout) {
-            (Mode::Exclusive, Layout::Plain) => return format!("{}/{PLAIN}", self.path),
-            (Mode::Shared, _) => READER,
-            (Mode::Exclusive, Layout::ReadWrite) => WRITER,
-            (Mode::Exclusive, Layout::Mutex) | (Mode::Permits { .. }, _) => &MUTEX[1..],
+        let word = match (mode.known(), layout) {
+            (KnownMode::Exclusive, Layout::Plain) => return format!("{}/{PLAIN}", self.path),
+            (KnownMode::Shared, _) => READER,
+            (KnownMode::Exclusive, Layout::ReadWrite) => WRITER,
+            (KnownMode::Exclusive, Layout::Mutex) | (KnownMode::Permits { .. }, _) => &MUTEX[1..],
         };
         let try_word = if is_try { TRY } else { "" };
         format!("{}/_c_{}-{try_word}{word}", self.queue_of(mode), uuid(id))
@@ -249,12 +249,12 @@ pub(crate) fn may_be_replaced(name: &str) -> bool {
 /// The total length of the paths of a claim's nodes. An error if its permits do not fit into one request: a permit is a
 /// node, and all permits of a claim are created in one step.
 pub(crate) fn claim_path_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, EngineError> {
-    let permits = match claim.mode {
-        Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
+    let permits = match claim.mode.known() {
+        KnownMode::Permits { count, limit } if !(1..=limit).contains(&count) => {
             return Err(EngineError::new(Fault::Internal, format!("{} cannot be granted", claim.mode)));
         }
-        Mode::Permits { count, .. } => count as usize,
-        Mode::Exclusive | Mode::Shared => 0,
+        KnownMode::Permits { count, .. } => count as usize,
+        KnownMode::Exclusive | KnownMode::Shared => 0,
     };
     let node_path_bytes = dir.path().len() + MAX_NODE_BYTES;
     let acl_bytes: usize = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + ACL_BYTES).sum();

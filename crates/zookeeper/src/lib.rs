@@ -4,6 +4,7 @@
 //! has the smallest number in the directory of a name holds, and the other claims wait for the nodes ahead of them. So
 //! claims of these programs and ours exclude each other and share one queue. Documentation for users:
 //! `docs/engines/zookeeper.md`.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod check;
 mod claim;

@@ -1,6 +1,6 @@
 //! The position of a claim in its queue: which nodes have to be deleted before the claim holds.
 
-use leasehold_core::Mode;
+use leasehold_core::{KnownMode, Mode};
 
 use crate::keys::Node;
 
@@ -26,10 +26,10 @@ pub(crate) const USED_UP_FROM: i32 = i32::MAX - (1 << 20);
 /// if no node ahead refuses it. A try ahead counts as a holder only if it is the head of a lock's queue; this try has
 /// to wait until the other tries ahead are decided.
 pub(crate) fn refusing_node(ahead: &[Node], mode: Mode) -> Option<&Node> {
-    let refuses_try = |index: usize, node: &Node| match mode {
-        Mode::Exclusive => true,
-        Mode::Shared => !node.shared && (index == 0 || !node.is_try),
-        Mode::Permits { .. } => !node.is_try,
+    let refuses_try = |index: usize, node: &Node| match mode.known() {
+        KnownMode::Exclusive => true,
+        KnownMode::Shared => !node.shared && (index == 0 || !node.is_try),
+        KnownMode::Permits { .. } => !node.is_try,
     };
     ahead.iter().enumerate().find(|(index, node)| refuses_try(*index, node)).map(|(_, node)| node)
 }

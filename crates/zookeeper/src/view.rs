@@ -79,19 +79,15 @@ impl StoredNode {
 
     fn holder(&self, config: &Config) -> HolderView {
         let record = self.record();
-        HolderView {
-            id: self.id(),
-            owner: self.owner(config.layout),
-            token: config.token_blocks.first(self.stat.czxid),
-            held: None,
-            remaining: record.as_ref().map(|record| record.hold_time),
-            of_session: record.is_none() && self.stat.ephemeral_owner != 0,
-            foreign: record.is_none(),
-        }
+        let holder = HolderView::new(self.id(), self.owner(config.layout))
+            .token(config.token_blocks.first(self.stat.czxid))
+            .times(None, record.as_ref().map(|record| record.hold_time))
+            .foreign(record.is_none());
+        if record.is_none() && self.stat.ephemeral_owner != 0 { holder.of_session() } else { holder }
     }
 
     fn waiter(&self, config: &Config) -> WaiterView {
-        WaiterView { id: self.id(), owner: self.owner(config.layout), waiting: None }
+        WaiterView::new(self.id(), self.owner(config.layout), None)
     }
 }
 

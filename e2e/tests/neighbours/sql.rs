@@ -100,7 +100,7 @@ fn npm_pg_mutex_lock() {
 fn symfony_postgresql_store() {
     let server = PostgresServer::start(&[]);
     let (url, port) = (session_url(&server.url(), "symfony"), server.port().to_string());
-    share(&url, "Symfony", &["php", "sql_turns.php", &port, "shared"]);
+    share(&url, "Symfony", &["php", "sql_turns.php", "session", "postgres", &port, "shared"]);
 }
 
 /// While leasehold holds, a migration of Flyway waits. While Flyway migrates, leasehold waits.

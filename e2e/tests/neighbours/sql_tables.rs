@@ -1,5 +1,5 @@
-//! Programs that lock in tables: ShedLock and Liquibase (Java), Symfony's PdoStore (PHP), and programs that insert and
-//! delete a row by the server's own client. Leasehold uses the same tables by `layout=`.
+//! Programs that lock in tables: ShedLock and Liquibase (Java), Symfony's PdoStore and Laravel's DatabaseStore (PHP),
+//! and programs that insert and delete a row by the server's own client. Leasehold uses the same tables by `layout=`.
 
 use std::{process::Command, time::Duration};
 
@@ -70,24 +70,34 @@ fn shedlock_on_mariadb() {
     });
 }
 
+/// Programs in PHP in a table that leasehold has made.
+fn in_our_table(site: &Site<'_>, [layout, database, prefix]: [&str; 3]) {
+    let url = format!("{}?layout={layout}&create=yes{prefix}", site.url);
+    let made = Locks::connect(&url).unwrap().mutex("shared").blocking().acquire();
+    made.unwrap().release_blocking().unwrap();
+    let port = site.url.rsplit([':', '/']).nth(1).unwrap();
+    let theirs = ["php", "sql_turns.php", layout, database, port, "shared"].map(str::to_owned).to_vec();
+    kill_holders(&url, theirs, layout);
+}
+
 #[test]
 fn symfony_on_postgres() {
-    on_postgres(|site| {
-        let url = format!("{}?layout=symfony&create=yes", site.url);
-        // Our table first: Symfony uses it.
-        Locks::connect(&url)
-            .unwrap()
-            .mutex("shared")
-            .blocking()
-            .acquire()
-            .unwrap()
-            .release_blocking()
-            .unwrap();
-        let port = site.url.rsplit([':', '/']).nth(1).unwrap();
-        let dsn = format!("pgsql:host=127.0.0.1;port={port};dbname=postgres");
-        let theirs = ["php", "symfony.php", "until", &dsn, "postgres", "shared"].map(str::to_owned).to_vec();
-        kill_holders(&url, theirs, "symfony/lock");
-    });
+    on_postgres(|site| in_our_table(site, ["symfony", "postgres", ""]));
+}
+
+#[test]
+fn symfony_on_mariadb() {
+    on_mariadb(|site| in_our_table(site, ["symfony", "mariadb", ""]));
+}
+
+#[test]
+fn laravel_on_postgres() {
+    on_postgres(|site| in_our_table(site, ["laravel", "postgres", "&prefix=app_"]));
+}
+
+#[test]
+fn laravel_on_mariadb() {
+    on_mariadb(|site| in_our_table(site, ["laravel", "mariadb", "&prefix=app_"]));
 }
 
 /// The row of a killed Liquibase stays. Only an operator ends it.

@@ -10,8 +10,8 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Broken, Claim, Engine, EngineError, Fault, Guarantee, Hold, How, Inspect,
-    Level, Name, Notification, Profile, Release, Released, Renewed, View,
+    AllAnswer, Answer, BoxFuture, Breaking, Broken, Claim, Engine, EngineError, Fault, Guarantee, Hold, How,
+    Inspect, Level, Name, Notification, Profile, Release, Released, Renewed, View, cannot_claim_all,
 };
 use tokio::sync::oneshot;
 
@@ -147,6 +147,10 @@ impl Engine for SimEngine {
         Box::pin(self.claim_now(claim, how))
     }
 
+    fn claim_all<'a>(&'a self, _: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        cannot_claim_all()
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(async move {
             self.renew_now(holds)
@@ -165,6 +169,10 @@ impl Engine for SimEngine {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(self.interface.mailbox.read())
+    }
+
+    fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
+        None
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use leasehold_core::{Error, ErrorKind, Guard, Mode, Owner, Request};
+use leasehold_core::{Error, ErrorKind, Guard, KnownMode, Mode, Owner, Request};
 use leasehold_testkit::history::{AttemptId, RecordedMode, What};
 
 use super::{CHECKS, User, active_hold::ActiveHold, nanos};
@@ -72,10 +72,10 @@ impl<'a> Attempt<'a> {
     /// The request, with the options of the plan.
     fn request(&self) -> Request {
         let Self { user, op, lock, .. } = self;
-        let mut request = match self.mode() {
-            Mode::Exclusive => user.locks.mutex(lock.name),
-            Mode::Shared => user.locks.rw(lock.name).read(),
-            Mode::Permits { count, limit } => user.locks.semaphore(lock.name, limit).permits(count),
+        let mut request = match self.mode().known() {
+            KnownMode::Exclusive => user.locks.mutex(lock.name),
+            KnownMode::Shared => user.locks.rw(lock.name).read(),
+            KnownMode::Permits { count, limit } => user.locks.semaphore(lock.name, limit).permits(count),
         };
         request = request.ttl(op.ttl).renew(op.renew);
         if let Some(max_hold) = op.max_hold {

@@ -32,7 +32,7 @@ pub(super) fn run(
 }
 
 /// The tables of docs/proof.md. Each has a list of engines and a list of rows.
-const TABLES: [(&[&str], &[Row]); 4] = [
+const TABLES: [(&[&str], &[Row]); 5] = [
     (
         &["redis", "redis-redisson", "file", "memory"],
         &[
@@ -73,6 +73,29 @@ const TABLES: [(&[&str], &[Row]); 4] = [
     (
         &["postgres", "mariadb", "mysql", "sqlite"],
         &[ROUNDS, OPERATIONS, FAULTS, GRANTS_AND_HAND_OVERS, LOST, WAIT, APPENDS, STALLED, VIOLATIONS],
+    ),
+    (
+        &[
+            "postgres-session",
+            "mariadb-session",
+            "mysql-session",
+            "postgres-row",
+            "mariadb-row",
+            "postgres-shedlock",
+            "mariadb-insert",
+        ],
+        &[
+            ROUNDS,
+            OPERATIONS,
+            FAULTS,
+            GRANTS_AND_HAND_OVERS,
+            LOST,
+            WAIT,
+            APPENDS,
+            OVERLAPS,
+            STALLED,
+            VIOLATIONS,
+        ],
     ),
 ];
 

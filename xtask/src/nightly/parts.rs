@@ -61,8 +61,11 @@ const SAME_SHARE: &str = "as long as every engine";
 /// The reason for the share of a shorter storm.
 const HALF_SHARE: &str = "half as long: the same scripts as redis, or no server that could fail";
 
+/// The reason for the share of a storm on another mode of an engine.
+const MODE_SHARE: &str = "up to half as long: a mode of a server with a storm of its own";
+
 /// All parts, in the order of a night.
-pub(super) const PARTS: [Part; 34] = [
+pub(super) const PARTS: [Part; 41] = [
     part("book", 0.5, "a fixed amount: half a minute, and some minutes when mdbook is built", Work::Book),
     part("lints", 5.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
     part("tests", 6.0, "all in eight hours: two storms on every engine, the tests of the peers", Work::Tests),
@@ -76,25 +79,32 @@ pub(super) const PARTS: [Part; 34] = [
     ),
     part("model", 1.5, "all in eight hours: the worlds within the large bounds", Work::Model),
     part("simulation", 7.0, "two million seeds: it finds most for its time", Work::Simulation),
-    part("storm on redis", 4.0, "several minutes for each of its three configurations", Work::Storm("redis")),
+    part("storm on redis", 3.0, "several minutes for each of its three configurations", Work::Storm("redis")),
     part("storm on redis-redisson", 2.0, HALF_SHARE, Work::Storm("redis-redisson")),
-    part("storm on etcd", 4.0, SAME_SHARE, Work::Storm("etcd")),
+    part("storm on etcd", 3.0, SAME_SHARE, Work::Storm("etcd")),
     part("storm on redis-sentinel", 2.0, HALF_SHARE, Work::Storm("redis-sentinel")),
     part("storm on redis-cluster", 2.0, HALF_SHARE, Work::Storm("redis-cluster")),
     part("storm on redlock", 2.0, HALF_SHARE, Work::Storm("redlock")),
-    part("storm on etcd-cluster", 4.0, SAME_SHARE, Work::Storm("etcd-cluster")),
-    part("storm on zookeeper", 4.0, SAME_SHARE, Work::Storm("zookeeper")),
-    part("storm on zookeeper-ensemble", 4.0, SAME_SHARE, Work::Storm("zookeeper-ensemble")),
-    part("storm on postgres", 4.0, SAME_SHARE, Work::Storm("postgres")),
-    part("storm on mariadb", 4.0, SAME_SHARE, Work::Storm("mariadb")),
+    part("storm on etcd-cluster", 3.0, SAME_SHARE, Work::Storm("etcd-cluster")),
+    part("storm on zookeeper", 3.0, SAME_SHARE, Work::Storm("zookeeper")),
+    part("storm on zookeeper-ensemble", 3.0, SAME_SHARE, Work::Storm("zookeeper-ensemble")),
+    part("storm on postgres", 3.0, SAME_SHARE, Work::Storm("postgres")),
+    part("storm on postgres-session", 1.5, MODE_SHARE, Work::Storm("postgres-session")),
+    part("storm on postgres-row", 1.0, MODE_SHARE, Work::Storm("postgres-row")),
+    part("storm on postgres-shedlock", 1.0, MODE_SHARE, Work::Storm("postgres-shedlock")),
+    part("storm on mariadb", 3.0, SAME_SHARE, Work::Storm("mariadb")),
+    part("storm on mariadb-session", 1.5, MODE_SHARE, Work::Storm("mariadb-session")),
+    part("storm on mariadb-row", 1.0, MODE_SHARE, Work::Storm("mariadb-row")),
+    part("storm on mariadb-insert", 1.0, MODE_SHARE, Work::Storm("mariadb-insert")),
     part(
         "storm on mysql",
         2.0,
-        "half of MariaDB's: the engine is the same",
+        "two thirds of MariaDB's: the engine is the same",
         Work::StormOn("mysql", &servers::OTHER_BRAND),
     ),
+    part("storm on mysql-session", 1.0, MODE_SHARE, Work::StormOn("mysql-session", &servers::OTHER_BRAND)),
     part("storm on sqlite", 2.0, HALF_SHARE, Work::Storm("sqlite")),
-    part("storm on file", 4.0, SAME_SHARE, Work::Storm("file")),
+    part("storm on file", 3.0, SAME_SHARE, Work::Storm("file")),
     part("storm on memory", 2.0, HALF_SHARE, Work::Storm("memory")),
     part("peers", 1.5, "two rounds of each, as in docs/proof.md; one in a short night", Work::Peers),
     part(
@@ -144,7 +154,6 @@ impl Part {
             }
             Work::Lints => {
                 setup::for_checks(steps, workspace)?;
-                setup::for_other_systems(steps)?;
                 self.run_jobs(night, share, check::nightly_jobs(workspace), |mut job| {
                     steps.command(&job.name, &mut job.command)
                 })

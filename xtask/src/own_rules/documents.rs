@@ -137,6 +137,7 @@ mod tests {
             dir: format!("/nowhere/{name}").into(),
             features: Vec::new(),
             bins: bins.iter().map(|&bin| bin.into()).collect(),
+            manifest: serde_json::Value::Null,
         };
         let packages = vec![package("one", &["leasehold"]), package("two", &["a", "b"]), package("lib", &[])];
         Workspace { root: "/nowhere".into(), target: "/nowhere/target".into(), packages }

@@ -16,10 +16,10 @@ const ENGINE_PAGES: &str = "docs/engines";
 const SHIPPED_CRATES: [&str; 8] = ["core", "redis", "etcd", "zookeeper", "sql", "tls", "leasehold", "cli"];
 /// This many plain words in a row are a sentence for a reader, and not a name, a key or a statement.
 const MIN_WORDS: usize = 4;
-/// Files whose sentences are no messages: help texts, and the findings that `show` prints about an engine, because the
-/// documentation explains each setting in its own line.
-const FILES_WITHOUT_MESSAGES: [&str; 6] =
-    ["help.rs", "man.rs", "args.rs", "guarantee.rs", "promise.rs", "fuzz.rs"];
+/// Files whose sentences are no messages: help texts, what series of metrics show, and the findings that `show` prints
+/// about an engine, because the documentation explains each setting in its own line.
+const FILES_WITHOUT_MESSAGES: [&str; 7] =
+    ["help.rs", "man.rs", "args.rs", "guarantee.rs", "metrics.rs", "promise.rs", "fuzz.rs"];
 /// If one of these texts comes before a string, only programmers see the string.
 const BEFORE_TEXT_FOR_PROGRAMMERS: [&str; 5] =
     ["expect(", "expect_err(", "reason =", "must_use =", "unreachable!("];

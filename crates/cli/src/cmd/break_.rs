@@ -33,6 +33,12 @@ pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
                 );
                 return Err(Failure::new(exit::NOT_HELD, message));
             }
+            // A result that this command does not know is no success.
+            Ok(other) => {
+                let engine = locks.profile().engine;
+                let message = format!("{engine} lock {:?}: unexpected result {other:?}", name.as_str());
+                return Err(Failure::new(exit::BUG, message));
+            }
             // Either the holder was asked to stop and still holds, or the engine is unreachable. In both cases another
             // attempt may succeed.
             Err(error) if error.is_unreachable() && Instant::now() < give_up_at => {

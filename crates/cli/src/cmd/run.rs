@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use leasehold::{Connect, Error, ErrorKind, Guard, Keeper, Life, Locks, Loss, WhenUnreachable};
+use leasehold::{Connect, Error, ErrorKind, Guard, Guards, Keeper, Life, Locks, Loss, WhenUnreachable};
 use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
@@ -82,9 +82,7 @@ fn run_as_guardian(plan: &Run, front_link: &FrontLink, event_loop: &EventLoop) -
     }
     warnings::print(plan, &locks);
     let guard = acquire_confirmed(plan, &locks, event_loop, deadline)?;
-    front_link
-        .send_hold(&guard.id().to_string())
-        .map_err(|error| Failure::system("cannot start CMD", error))?;
+    front_link.send_holds(&claims(&guard)).map_err(|error| Failure::system("cannot start CMD", error))?;
     steps.granted(&locks, &guard);
     let child = start(plan, &locks, &guard, event_loop, front_link)?;
     steps.started(&locks, &child, front_link.pid());
@@ -94,7 +92,7 @@ fn run_as_guardian(plan: &Run, front_link: &FrontLink, event_loop: &EventLoop) -
         .map_err(wait_failure)?;
     match end {
         End::Lost { loss, code } => {
-            let renewal_error = guard.trouble();
+            let renewal_error = trouble(&guard);
             drop(guard);
             Err(lock_lost(plan, &locks, loss, renewal_error, code))
         }
@@ -107,6 +105,16 @@ fn run_as_guardian(plan: &Run, front_link: &FrontLink, event_loop: &EventLoop) -
             Ok(code)
         }
     }
+}
+
+/// The ids of the claims that hold the names, separated by spaces.
+fn claims(guards: &Guards) -> String {
+    guards.iter().map(|guard| guard.id().to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// What was wrong at the last renewal of a hold.
+fn trouble(guards: &Guards) -> Option<String> {
+    guards.iter().find_map(Guard::trouble)
 }
 
 /// A keeper whose thread is not started at once, for the file engine. `None` for other engines, with `--max-hold`, and
@@ -122,7 +130,7 @@ fn deferred_keeper(plan: &Run) -> Option<Keeper> {
 fn release(
     plan: &Run,
     locks: &Locks,
-    guard: Guard,
+    guard: Guards,
     event_loop: &EventLoop,
     code: u8,
     inherited: bool,
@@ -142,7 +150,7 @@ fn release(
         std::mem::forget((guard, locks.clone()));
         return Ok(code);
     }
-    let renewal_error = guard.trouble();
+    let renewal_error = trouble(&guard);
     let released = match plan.at_least {
         Some(at_least) if code == exit::DONE && !locks.profile().supports_min_hold => {
             match hold_for_at_least(locks, guard, at_least, event_loop).map_err(wait_failure)? {
@@ -187,7 +195,7 @@ enum MinHold {
 /// the process that holds the name ends.
 fn hold_for_at_least(
     locks: &Locks,
-    guard: Guard,
+    guard: Guards,
     at_least: Duration,
     event_loop: &EventLoop,
 ) -> Result<MinHold, Errno> {
@@ -238,7 +246,7 @@ fn lock_lost(plan: &Run, locks: &Locks, loss: Loss, renewal_error: Option<String
 
 /// The engine and the name, for messages.
 pub(crate) fn lock_label(plan: &Run, locks: &Locks) -> String {
-    format!("{} lock {:?}", locks.profile().engine, plan.name.as_str())
+    plan.label(locks.profile().engine)
 }
 
 /// The failure if the event loop gets an error from the operating system.

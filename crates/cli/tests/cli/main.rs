@@ -20,6 +20,7 @@ mod redis;
 mod redis_groups;
 mod run;
 mod session;
+mod several;
 mod shared;
 mod signals;
 mod silent;

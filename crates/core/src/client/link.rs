@@ -162,6 +162,8 @@ struct ConnectTask<D: Dial>(Arc<Inner<D>>);
 impl<D: Dial> ConnectTask<D> {
     async fn run(self) {
         let link = &self.0;
+        // The connection before this attempt, if there was one, is gone.
+        link.contact.record_disconnected();
         let dial = catch_panic(async { link.dialer.dial(Arc::clone(&link.broken)).await });
         // A retry may succeed after a panic: another server may answer.
         let outcome = dial.await.unwrap_or_else(|panicked| {
@@ -182,11 +184,12 @@ impl<D: Dial> ConnectTask<D> {
                 let address = D::address(&conn);
                 dialing.connected_at = Some(now);
                 dialing.pause = Some((now.after(pause), Fault::Retry, format!("{address} hung up")));
-                tracing::debug!(address, again = reconnected, "connected");
+                tracing::trace!(address, again = reconnected, "connected");
                 let conn = Arc::new(conn);
                 link.contact.record_connected();
                 *link.current() = Some(Arc::clone(&conn));
                 drop(dialing);
+                link.contact.record_connected_to(&address);
                 link.dialer.connected(&conn, reconnected);
             }
             Err(error) => {

@@ -39,6 +39,11 @@ pub struct Credentials {
 
 impl Credentials {
     /// The login of `user` with `password`.
+    ///
+    /// ```
+    /// let login = leasehold::Credentials::new("app", "secret");
+    /// assert!(!format!("{login:?}").contains("secret"));
+    /// ```
     #[must_use]
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self { user: user.into(), password: Zeroizing::new(password.into()) }
@@ -53,6 +58,16 @@ impl fmt::Debug for Credentials {
 
 impl Password {
     /// The content of a file, without the line feed at its end.
+    ///
+    /// ```
+    /// use leasehold::{Connect, Password};
+    /// # fn main() -> Result<(), leasehold::Error> {
+    /// let password = Password::file("/run/secrets/redis");
+    /// # drop(Connect::default().password(password));
+    /// // Connect::default().password(password).connect("redis://app@redis.example")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn file(path: impl AsRef<Path>) -> Self {
         Self(Source::File(path.as_ref().into()))
@@ -61,6 +76,12 @@ impl Password {
     /// The result of a function that is called at each connection; for instance a token that is valid for some minutes.
     /// Connecting waits for it, and treats its error as an outage that may pass. The function runs on the keeper's
     /// runtime and must not block; its error must not contain the password.
+    ///
+    /// ```
+    /// use leasehold::Password;
+    /// # async fn token() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// let password = Password::callback(|| async { token().await });
+    /// ```
     #[must_use]
     pub fn callback<F, E>(function: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -74,6 +95,14 @@ impl Password {
     /// The user and the password that a function returns; it is called at each connection, as that of
     /// [`callback`](Self::callback). The user replaces the user of the URL: for secrets that name a new user each time,
     /// such as those of Vault. For PostgreSQL, MySQL and Redis.
+    ///
+    /// ```
+    /// use leasehold::{Credentials, Password};
+    /// # async fn token() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// let login = Password::credentials(|| async {
+    ///     Ok::<_, std::io::Error>(Credentials::new("app", token().await?))
+    /// });
+    /// ```
     #[must_use]
     pub fn credentials<F, E>(function: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -85,6 +114,7 @@ impl Password {
     }
 
     /// Whether this source also names the user: then [`read_login`](Self::read_login) must be used.
+    #[doc(hidden)]
     #[must_use]
     pub const fn names_user(&self) -> bool {
         matches!(self.0, Source::Credentials(_))
@@ -94,6 +124,7 @@ impl Password {
     ///
     /// # Errors
     /// The problem with the file, or the callback's error.
+    #[doc(hidden)]
     pub fn read(&self) -> BoxFuture<'static, Result<Zeroizing<String>, EngineError>> {
         let login = self.read_login();
         Box::pin(async { login.await.map(|(_, password)| password) })
@@ -103,6 +134,7 @@ impl Password {
     ///
     /// # Errors
     /// The problem with the file, or the callback's error.
+    #[doc(hidden)]
     pub fn read_login(&self) -> BoxFuture<'static, Result<Login, EngineError>> {
         match &self.0 {
             Source::Fixed(password) => Box::pin(ready(Ok((None, Zeroizing::clone(password))))),

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use crate::{EngineError, Instant, Mode, Name, TimeLeft, Token};
+use crate::{EngineError, Fault, Instant, Mode, Name, TimeLeft, Token};
 
 /// Identifies one claim: 128 random bits from the operating system, made before anything is sent and never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,6 +16,7 @@ impl fmt::Display for ClaimId {
 
 impl ClaimId {
     /// Parses the displayed form: 32 hexadecimal digits.
+    #[doc(hidden)]
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -202,6 +203,24 @@ pub enum Loss {
     Closed,
 }
 
+impl Loss {
+    /// The reason as one word or two, for labels of metrics: `max_hold`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lapsed => "lapsed",
+            Self::Gone => "gone",
+            Self::Broken => "broken",
+            Self::Replaced => "replaced",
+            Self::Overwritten => "overwritten",
+            Self::EndedEarly => "ended_early",
+            Self::MaxHold => "max_hold",
+            Self::TokenWentBack => "token_went_back",
+            Self::Closed => "closed",
+        }
+    }
+}
+
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -252,6 +271,16 @@ pub enum Released {
     Unknown(EngineError),
 }
 
+impl Released {
+    /// The fault, if the engine did not answer.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::Unknown(error) => Some(error.fault),
+            Self::Freed | Self::NotThere => None,
+        }
+    }
+}
+
 /// A hint from the engine that something changed. Notifications may be lost, doubled and late: only the answers to
 /// `claim` and `renew` are authoritative.
 #[derive(Clone, Debug)]
@@ -285,9 +314,14 @@ pub enum Notification {
         /// The reason.
         loss: Loss,
     },
+    /// The memo of this name, or the hold that wrote it, may have changed: see [`Memos::follow`](crate::Memos::follow).
+    Memo {
+        /// The name.
+        name: Name,
+    },
     /// Holds may have ended early on the engine, because its clock was set forward or another server replaced it: no
     /// hold is valid until it is renewed. Core renews all holds immediately.
     Doubt,
-    /// Notifications may have been missed: ask for every waiting claim and renew every hold.
+    /// Notifications may have been missed: ask for every waiting claim, renew every hold, and read every followed memo.
     AskAll,
 }

@@ -3,14 +3,15 @@
 use std::{future::Future, pin::Pin};
 
 use crate::{
-    Answer, Claim, EngineError, Hold, How, Inspect, Name, Notification, Profile, Release, Released, Renewed,
+    AllAnswer, Answer, Claim, EngineError, Hold, How, Inspect, Memos, Name, Notification, Profile, Release,
+    Released, Renewed,
 };
 
 /// A boxed future, as trait objects require.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A system that stores locks. Its verbs are `claim`, `renew`, `release` and `notifications`; `profile` and `group`
-/// describe it.
+/// describe it. An engine that can grant several names in one step has one more verb, `claim_all`.
 ///
 /// An engine only talks to its server and classifies that server's errors. Waiting, deadlines, renewal, hand-over
 /// inside the process, cleanup and metrics are implemented once, in core. An engine must obey these rules:
@@ -54,6 +55,20 @@ pub trait Engine: Inspect + Send + Sync + 'static {
     /// An [`EngineError`] whose [`Fault`](crate::Fault) tells whether the claim may have been applied.
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>>;
 
+    /// Takes the names of all claims in one atomic step, or none of them: the answers are those of
+    /// [`claim`](Self::claim) with [`How::Create`], without a queue. If one name cannot be granted at once, no claim
+    /// holds, no claim is in a queue, and nothing of any claim remains. Every rule of this trait applies to each claim.
+    ///
+    /// Core calls this verb only if the profile permits that many
+    /// [claims at once](crate::Profile::claims_at_once), with at least two claims of different names of one
+    /// [`group`](Self::group), in the byte order of their names, all without `may_queue`. An engine that permits only
+    /// one claim answers `Fault::Internal`: see [`cannot_claim_all`].
+    ///
+    /// # Errors
+    /// An [`EngineError`] whose [`Fault`](crate::Fault) tells whether the claims may have been applied. An error that
+    /// concerns one of the names is [`AllAnswer::Refused`].
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>>;
+
     /// Extends holds. Returns one answer per hold, in the order of `holds`.
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>>;
 
@@ -63,4 +78,14 @@ pub trait Engine: Inspect + Send + Sync + 'static {
     /// The next batch of notifications. Core reads in one task at a time; dropping the future loses no notification.
     /// The future of an engine without push never resolves.
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>>;
+
+    /// The memos beside the names of this engine; `None` if it stores none. The [`Profile`] then has the reason.
+    fn memos(&self) -> Option<&dyn Memos>;
+}
+
+/// The [`claim_all`](Engine::claim_all) of an engine that cannot take several names in one step. Core never calls it.
+#[must_use]
+pub fn cannot_claim_all<'a>() -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+    let message = "this engine takes one name at a time";
+    Box::pin(async move { Err(EngineError::new(crate::Fault::Internal, message)) })
 }

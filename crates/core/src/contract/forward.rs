@@ -1,10 +1,25 @@
 //! Macros that implement the engine traits for engines that leave all verbs to their client.
 
 /// Implements [`Engine`](crate::Engine) for a type with the fields `profile` and `client`, by the client's functions of
-/// the same names. The expression `notifications` is the future of the next notifications of the client.
+/// the same names. The expression `notifications` is the future of the next notifications of the client. With the word
+/// `claim_all`, the client also has this verb; without it, the engine takes one name at a time. `memos` is `none`, or
+/// `client` if the client implements [`Memos`](crate::Memos).
 #[macro_export]
 macro_rules! forward_engine {
-    ($engine:ty, |$client:ident| $notifications:expr) => {
+    (@claim_all $this:ident, $claims:ident) => {{
+        let _ = $claims;
+        $crate::cannot_claim_all()
+    }};
+    (@claim_all $this:ident, $claims:ident, claim_all) => {
+        Box::pin($this.client.claim_all($claims))
+    };
+    (@memos none, $this:ident) => {
+        None
+    };
+    (@memos client, $this:ident) => {
+        Some(&*$this.client)
+    };
+    ($engine:ty, memos: $memos:ident, $($claim_all:ident,)? |$client:ident| $notifications:expr) => {
         impl $crate::Engine for $engine {
             fn profile(&self) -> &$crate::Profile {
                 &self.profile
@@ -22,6 +37,13 @@ macro_rules! forward_engine {
                 Box::pin(self.client.claim(claim, how))
             }
 
+            fn claim_all<'a>(
+                &'a self,
+                claims: &'a [$crate::Claim],
+            ) -> $crate::BoxFuture<'a, Result<$crate::AllAnswer, $crate::EngineError>> {
+                $crate::forward_engine!(@claim_all self, claims $(, $claim_all)?)
+            }
+
             fn renew<'a>(&'a self, holds: &'a [$crate::Hold]) -> $crate::BoxFuture<'a, Vec<$crate::Renewed>> {
                 Box::pin(self.client.renew(holds))
             }
@@ -36,6 +58,10 @@ macro_rules! forward_engine {
             fn notifications(&self) -> $crate::BoxFuture<'_, Vec<$crate::Notification>> {
                 let $client = &self.client;
                 Box::pin($notifications)
+            }
+
+            fn memos(&self) -> Option<&dyn $crate::Memos> {
+                $crate::forward_engine!(@memos $memos, self)
             }
         }
     };

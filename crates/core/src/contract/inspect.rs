@@ -82,6 +82,7 @@ pub struct View {
 
 impl View {
     /// A free name.
+    #[doc(hidden)]
     #[must_use]
     pub fn free(name: Name, key: String) -> Self {
         let (holders, waiters) = (Vec::new(), Vec::new());
@@ -89,6 +90,7 @@ impl View {
     }
 
     /// A name that could not be read, with the error.
+    #[doc(hidden)]
     #[must_use]
     pub fn unreadable(name: Name, key: String, error: &EngineError) -> Self {
         Self { problem: Some(error.message.clone()), ..Self::free(name, key) }
@@ -103,6 +105,7 @@ impl View {
     }
 
     /// Adds a holder; the mode of the name then includes the holder's mode.
+    #[doc(hidden)]
     pub fn add_holder(&mut self, mode: Mode, holder: HolderView) {
         self.mode = Some(self.mode.map_or(mode, |held| held.combined_with(mode)));
         self.holders.push(holder);
@@ -110,7 +113,8 @@ impl View {
 }
 
 /// A holder as seen from outside.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct HolderView {
     /// The claim id, or some other identifier of a foreign holder.
     pub id: String,
@@ -129,8 +133,45 @@ pub struct HolderView {
     pub foreign: bool,
 }
 
+impl HolderView {
+    /// A holder of leasehold with this id and this label, of which nothing else is known.
+    #[must_use]
+    pub fn new(id: String, owner: String) -> Self {
+        Self { id, owner, ..Self::default() }
+    }
+
+    /// Sets the first token of the grant.
+    #[must_use]
+    pub const fn token(mut self, token: Option<u64>) -> Self {
+        self.token = token;
+        self
+    }
+
+    /// Sets how long it has held the name, and the time until it lapses.
+    #[must_use]
+    pub const fn times(mut self, held: Option<Duration>, remaining: Option<Duration>) -> Self {
+        (self.held, self.remaining) = (held, remaining);
+        self
+    }
+
+    /// The same hold, as one that ends with a session of its holder.
+    #[must_use]
+    pub const fn of_session(mut self) -> Self {
+        self.of_session = true;
+        self
+    }
+
+    /// The same hold, as one of this program: whether that is a program other than leasehold.
+    #[must_use]
+    pub const fn foreign(mut self, foreign: bool) -> Self {
+        self.foreign = foreign;
+        self
+    }
+}
+
 /// A waiter as seen from outside.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct WaiterView {
     /// The claim id, or some other identifier of a foreign waiter.
     pub id: String,
@@ -140,8 +181,17 @@ pub struct WaiterView {
     pub waiting: Option<Duration>,
 }
 
+impl WaiterView {
+    /// A waiter with this id and this label, which has waited for this time.
+    #[must_use]
+    pub const fn new(id: String, owner: String, waiting: Option<Duration>) -> Self {
+        Self { id, owner, waiting }
+    }
+}
+
 /// The result of breaking a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Broken {
     /// The hold was ended, or its holder was asked to stop and released it.
     Done,

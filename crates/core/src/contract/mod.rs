@@ -1,10 +1,13 @@
 //! The vocabulary of locks, and what an engine has to do. No I/O, no clock, no task.
 
 pub(crate) mod claim;
+pub(crate) mod claim_all;
 pub(crate) mod engine;
 pub(crate) mod error;
 pub(crate) mod forward;
 pub(crate) mod inspect;
+pub(crate) mod label;
+pub(crate) mod memo;
 pub(crate) mod mode;
 pub(crate) mod name;
 pub(crate) mod observe;

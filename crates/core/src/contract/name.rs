@@ -17,6 +17,13 @@ pub struct Name(Arc<str>);
 impl Name {
     /// Checks `text` and makes a name from it.
     ///
+    /// ```
+    /// use leasehold::Name;
+    /// assert_eq!(Name::new("order/17")?.as_str(), "order/17");
+    /// assert!(Name::new("two\nlines").unwrap_err().is_invalid());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) with the reason, when `text` is empty, longer than 512 bytes or contains a
     /// control character.
@@ -40,6 +47,11 @@ impl Name {
     }
 
     /// The name as it was given.
+    ///
+    /// ```
+    /// assert_eq!(leasehold::Name::new("order/17")?.as_str(), "order/17");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

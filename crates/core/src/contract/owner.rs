@@ -2,22 +2,57 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::Error;
+#[cfg(doc)]
+use crate::Blocking;
+use crate::{Acquire, Error, Request};
 
 /// The longest label, in bytes.
 pub const MAX_OWNER_BYTES: usize = 128;
 
-/// The owner of a request.
+/// The owner of a request: a label for others, and an identity for re-entrancy.
 ///
 /// The label is shown to others. The identity is the value itself: a request whose owner is a *clone* of the holder's
 /// owner is granted at once, with the token of the holder (re-entrancy by an explicit owner, never by thread or task).
 /// Two cases differ: permits are always taken anew, and an exclusive request of a shared holder is an error. Two owners
-/// made from the same text are two identities.
+/// made from the same text are two identities. The identity counts within one `Locks` and its clones.
+///
+/// The guards of an owner on one name are counted: they share one hold, and the last of them to end releases it. So a
+/// function can lock what it needs, whether or not its caller has locked it already:
+///
+/// ```
+/// # fn main() -> Result<(), leasehold::Error> {
+/// # pollster::block_on(async {
+/// use leasehold::{Error, Locks, Owner};
+///
+/// async fn transfer(locks: &Locks, owner: &Owner) -> Result<(), Error> {
+///     let guard = owner.enter(locks.mutex("accounts")).await?;
+///     book(locks, owner).await?;
+///     guard.release().await
+/// }
+///
+/// async fn book(locks: &Locks, owner: &Owner) -> Result<(), Error> {
+///     // Granted at once in `transfer`, and waits for other holders if it is called alone.
+///     let guard = owner.enter(locks.mutex("accounts")).await?;
+///     guard.release().await
+/// }
+///
+/// let locks = Locks::connect("memory:")?;
+/// transfer(&locks, &Owner::new("transfer 17")).await?;
+/// book(&locks, &Owner::new("booking 18")).await
+/// # })
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Owner(Arc<str>);
 
 impl Owner {
     /// A new identity with this label. Control characters are replaced by `?`, and the label is cut after 128 bytes.
+    ///
+    /// ```
+    /// use leasehold::Owner;
+    /// let owner = Owner::new("importer");
+    /// assert!(owner.is(&owner.clone()) && !owner.is(&Owner::new("importer")));
+    /// ```
     #[must_use]
     pub fn new(label: &str) -> Self {
         let mut printable: String = label.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
@@ -31,12 +66,21 @@ impl Owner {
 
     /// A new identity with the label `user@host:pid` of another process of this user. For example, a helper process
     /// that holds the lock uses the label of the process that people see.
+    ///
+    /// ```
+    /// let owner = leasehold::Owner::of_process(4711);
+    /// assert!(owner.label().ends_with(":4711"));
+    /// ```
     #[must_use]
     pub fn of_process(pid: u32) -> Self {
-        Self::new(&crate::contract::process::owner_label_of(pid))
+        Self::new(&crate::contract::label::owner_label_of(pid))
     }
 
     /// The label.
+    ///
+    /// ```
+    /// assert_eq!(leasehold::Owner::new("importer").label(), "importer");
+    /// ```
     #[must_use]
     pub fn label(&self) -> &str {
         &self.0
@@ -48,9 +92,69 @@ impl Owner {
     }
 
     /// Whether both are the same identity.
+    ///
+    /// ```
+    /// use leasehold::Owner;
+    /// let owner = Owner::new("importer");
+    /// assert!(owner.is(&owner.clone()) && !owner.is(&Owner::new("importer")));
+    /// ```
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Acquires `request` as this owner: the same as [`owner(self.clone())`](Request::owner) and
+    /// [`acquire`](Request::acquire). If this owner holds the name, the request is granted at once and shares the hold;
+    /// if a request of this owner already waits for the name, both get the hold with the same grant. Each guard counts
+    /// as one [entry](crate::Guard::entries), and the last to end releases the hold.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), leasehold::Error> {
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use leasehold::Owner;
+    /// let owner = Owner::new("transfer 17");
+    /// let outer = owner.enter(locks.mutex("accounts")).await?;
+    /// let inner = owner.enter(locks.mutex("accounts")).await?;
+    /// assert_eq!((inner.entries(), inner.token()), (2, outer.token()));
+    /// drop(outer);
+    /// assert!(locks.mutex("accounts").try_acquire().await.unwrap_err().is_taken());
+    /// inner.release().await?;
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Request::acquire`]; [`is_invalid`](Error::is_invalid) for an exclusive request if this owner holds the name
+    /// shared, because that request would wait for the owner itself.
+    ///
+    /// # Cancel safety
+    /// As [`Request::acquire`].
+    pub fn enter(&self, request: Request) -> Acquire {
+        request.owner(self.clone()).acquire()
+    }
+
+    /// [`enter`](Self::enter) for code without an executor: blocks the thread.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let owner = leasehold::Owner::new("transfer 17");
+    /// let outer = owner.enter_blocking(locks.mutex("accounts"))?;
+    /// let inner = owner.enter_blocking(locks.mutex("accounts"))?;
+    /// assert_eq!(inner.entries(), 2);
+    /// # drop((outer, inner));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    ///
+    /// # Panics
+    /// As [`Blocking::acquire`].
+    #[track_caller]
+    pub fn enter_blocking(&self, request: Request) -> Result<crate::Guard, Error> {
+        request.owner(self.clone()).blocking().acquire()
     }
 }
 

@@ -7,6 +7,9 @@ use crate::{Contact, pure::lock_state::MIN_ENTRY_LIFE};
 /// How long a request may take before its outcome is unknown, unless an engine sets its own time.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Why an engine without a reason of its own has no memos.
+const NO_MEMOS: &str = "this engine stores nothing beside its locks";
+
 /// Properties of an engine. An engine makes its profile with [`Profile::new`] and then assigns fields.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -20,16 +23,23 @@ pub struct Profile {
     /// The range of the interval at which a waiting claim asks again. Without push, the claim at the head of the queue
     /// asks at the smallest interval, and claims farther back ask less often. With push, notifications wake a claim,
     /// and the claim asks at the largest interval only in case a notification is lost.
+    #[doc(hidden)]
     pub poll: RangeInclusive<Duration>,
     /// Verbs never wait for anything outside the process: core may run them on the caller's thread.
+    #[doc(hidden)]
     pub inline: bool,
     /// The first poll of a verb's future never blocks. So core may make this poll on the caller's thread, which sends
     /// the request; the keeper completes the request.
+    #[doc(hidden)]
     pub direct: bool,
     /// How many tokens a grant carries: its own, and one for each time that the hold may be handed over inside the
     /// process before other processes are served. (Core also stops these hand-overs after 50 ms.) 1 where the engine
     /// mints no blocks of tokens.
+    #[doc(hidden)]
     pub tokens: u32,
+    /// The most names that [`claim_all`](crate::Engine::claim_all) takes in one step, all or none; 1 where the engine
+    /// cannot take several. Core then takes the names of a set one after another.
+    pub claims_at_once: usize,
     /// The modes in which names can be claimed.
     pub modes: Modes,
     /// Claims are granted in the order in which they entered the queue.
@@ -47,18 +57,25 @@ pub struct Profile {
     /// The range of ttls that a claim may ask for.
     pub ttl: RangeInclusive<Duration>,
     /// How long a queue entry lasts at least after the last request of its claim.
+    #[doc(hidden)]
     pub entry_life: Duration,
     /// How long one request may take; after that its outcome is unknown.
+    #[doc(hidden)]
     pub request_timeout: Duration,
     /// How long after it was sent a request may still arrive at the server; cleanup continues for at least this time.
+    #[doc(hidden)]
     pub request_life: Duration,
+    /// Why the engine stores no [memos](crate::Memos); `None` if it stores them.
+    pub no_memos: Option<&'static str>,
     /// Whether a connection was ever made; `None` for an engine that has no connection or does not report it.
+    #[doc(hidden)]
     pub contact: Option<Contact>,
 }
 
 impl Profile {
     /// The profile of a leased, polled, remote engine without optional features. The caller must set the fields in
     /// which the engine differs.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(engine: &'static str) -> Self {
         Self {
@@ -71,6 +88,8 @@ impl Profile {
             direct: false,
             // No blocks of tokens: a grant carries one token.
             tokens: 1,
+            // One name at a time.
+            claims_at_once: 1,
             modes: Modes::All,
             fifo: false,
             stores_claims: true,
@@ -83,6 +102,7 @@ impl Profile {
             request_timeout: REQUEST_TIMEOUT,
             // A request arrives at most this long after it was sent.
             request_life: Duration::from_secs(10),
+            no_memos: Some(NO_MEMOS),
             contact: None,
         }
     }
@@ -105,6 +125,11 @@ pub enum Life {
 
 impl Life {
     /// Whether a time ends a hold that is not renewed.
+    ///
+    /// ```
+    /// use leasehold::Life;
+    /// assert!(Life::Lease.lapses() && !Life::Process.lapses());
+    /// ```
     #[must_use]
     pub const fn lapses(self) -> bool {
         matches!(self, Self::Lease | Self::Session)
@@ -163,6 +188,7 @@ pub struct Finding {
 
 impl Guarantee {
     /// A guarantee without findings, with its notes.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(level: Level, notes: &[&str]) -> Self {
         let notes = notes.iter().map(|&note| note.to_owned()).collect();
@@ -170,6 +196,7 @@ impl Guarantee {
     }
 
     /// Adds a finding, which lowers the level to best effort.
+    #[doc(hidden)]
     pub fn lower(&mut self, what: &str, found: &str, wanted: &str, risk: &str) {
         self.level = Level::BestEffort;
         let [what, found, wanted, risk] = [what, found, wanted, risk].map(str::to_owned);
@@ -177,6 +204,7 @@ impl Guarantee {
     }
 
     /// Adds a note.
+    #[doc(hidden)]
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }

@@ -13,12 +13,21 @@ pub struct Lineage {
 
 impl Lineage {
     /// The lineage with this number.
+    ///
+    /// ```
+    /// let lineage = leasehold::Lineage::new(17);
+    /// assert_eq!(lineage.get(), 17);
+    /// ```
     #[must_use]
     pub const fn new(number: u128) -> Self {
         Self { high: (number >> 64) as u64, low: number as u64 }
     }
 
     /// Its number.
+    ///
+    /// ```
+    /// assert_eq!(leasehold::Lineage::new(17).get(), 17);
+    /// ```
     #[must_use]
     pub const fn get(self) -> u128 {
         (self.high as u128) << 64 | self.low as u128

@@ -23,6 +23,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a request does while the engine cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WhenUnreachable {
     /// A request waits until the engine answers again, or until the time limit of the request. Only an engine that was
     /// never reached is given up after `connect_timeout`.

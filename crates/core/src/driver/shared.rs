@@ -14,12 +14,13 @@ use tokio::sync::Notify;
 
 use crate::{
     Claim, ClaimId, Engine, Error, ErrorKind, Instant, Name, Profile,
-    contract::observe::Observer,
     contract::process,
+    driver::followers::Followers,
     driver::keeper::{
         Env, Keeper, KeeperJob, KeeperWake, LossCallbacks, Pending, TimerAction, TimerKey, Timers,
     },
     driver::local::{NameTable, NewestTokens, Terms, WaitLimit},
+    driver::observer::Observer,
     driver::outage::{Outage, WhenUnreachable},
     driver::tasks::{Panicked, catch_panic_unless},
 };
@@ -64,6 +65,10 @@ pub(crate) struct Shared {
     /// When the holds were last put in doubt, in nanoseconds: grants whose requests were sent earlier are in doubt too.
     pub(crate) last_doubt: AtomicU64,
     pub(crate) keeper: Keeper,
+    /// The followers of memos.
+    pub(crate) followers: Followers,
+    /// The number of the last write of a memo.
+    pub(crate) memo_numbers: AtomicU64,
     /// The callbacks of users for lost holds.
     pub(crate) loss_callbacks: LossCallbacks,
     /// The label of requests without an owner of their own.
@@ -118,6 +123,8 @@ impl Shared {
             wait_limit: WaitLimit::new(parts.max_waiting),
             last_doubt: AtomicU64::new(0),
             keeper: parts.keeper,
+            followers: Followers::default(),
+            memo_numbers: AtomicU64::new(0),
             loss_callbacks: LossCallbacks::default(),
             owner: parts.owner,
             jobs: Mutex::new(Some(Vec::new())),

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::{Instant, Lease, Loss, Owner, TimeChange, Token, pure::lease::DOUBT};
+use crate::{Instant, Lease, Loss, Mode, Owner, TimeChange, Token, pure::lease::DOUBT};
 
 /// Until when one guard is allowed to use its hold; shared between the guard and the keeper. Only the keeper moves the
 /// deadline; the guard only reads it.
@@ -26,6 +26,8 @@ pub(crate) struct Validity {
     /// The end of this guard's own `max_hold`.
     max_hold_end: Instant,
     token: Token,
+    /// The mode of the request: a re-entered hold has another mode than this guard, perhaps.
+    mode: Mode,
     /// The owner that may take the same hold again.
     owner: Option<Owner>,
     /// The reason of the loss; empty until the keeper reports the loss.
@@ -38,6 +40,8 @@ pub(crate) struct Validity {
 /// The fields that few guards use.
 #[derive(Default)]
 struct RareFields {
+    /// No user has the guard any more: its loss concerns nobody.
+    ended: bool,
     /// The callbacks for a loss.
     callbacks: Vec<LossCallback>,
     /// The error of the last renewal; `None` if the last renewal was confirmed.
@@ -50,7 +54,7 @@ struct RareFields {
 #[derive(Clone, Debug)]
 pub(crate) struct LossReport {
     pub(crate) loss: Loss,
-    renewal_error: Option<Arc<str>>,
+    pub(crate) renewal_error: Option<Arc<str>>,
 }
 
 impl From<Loss> for LossReport {
@@ -73,17 +77,43 @@ impl fmt::Display for LossReport {
 pub(crate) type LossCallback = Box<dyn FnOnce(Loss) + Send>;
 
 impl Validity {
-    pub(crate) fn new(lease: &Lease, max_hold_end: Instant, token: Token, owner: Option<Owner>) -> Self {
+    pub(crate) fn new(
+        lease: &Lease,
+        max_hold_end: Instant,
+        (token, mode): (Token, Mode),
+        owner: Option<Owner>,
+    ) -> Self {
         let deadline = AtomicU64::new(lease.valid_until().min(max_hold_end).as_nanos());
         let lease_end = AtomicU64::new(lease.deadline().min(max_hold_end).as_nanos());
         let granted_nanos = AtomicU64::new(nanos(lease.granted_time()));
         let (loss, reported, rare_fields) = Default::default();
-        Self { deadline, lease_end, granted_nanos, max_hold_end, token, owner, loss, reported, rare_fields }
+        Self {
+            deadline,
+            lease_end,
+            granted_nanos,
+            max_hold_end,
+            token,
+            mode,
+            owner,
+            loss,
+            reported,
+            rare_fields,
+        }
     }
 
     /// The token of this guard.
     pub(crate) const fn token(&self) -> Token {
         self.token
+    }
+
+    /// The mode that the guard was granted.
+    pub(crate) const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The owner of the guard, if it has one of its own.
+    pub(crate) const fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
     }
 
     /// Whether the guard belongs to this owner, so that the owner may take the hold again.
@@ -123,11 +153,11 @@ impl Validity {
         self.granted_nanos.store(nanos(lease.granted_time()), Ordering::Release);
     }
 
-    /// Stores the error of a renewal. For a hold whose loss was reported, the earlier error stays.
-    pub(crate) fn renewal_failed(&self, renewal_error: &Arc<str>) {
-        if !self.is_loss_reported() {
-            self.rare_fields().renewal_error = Some(Arc::clone(renewal_error));
-        }
+    /// Stores the error of a renewal. For a hold whose loss was reported, the earlier error stays. Returns whether the
+    /// renewal before was confirmed, or there was none.
+    pub(crate) fn renewal_failed(&self, renewal_error: &Arc<str>) -> bool {
+        !self.is_loss_reported()
+            && self.rare_fields().renewal_error.replace(Arc::clone(renewal_error)).is_none()
     }
 
     /// Clears the error after a renewal that was confirmed. `change`: how another program had changed the time of the
@@ -148,17 +178,21 @@ impl Validity {
         self.rare_fields().renewal_error.clone()
     }
 
-    /// Reports to the guard that its hold is lost. If a loss was reported before, that report stays, and this returns
-    /// false.
+    /// Reports to the guard that its hold is lost. If a loss was reported before, that report stays. Returns whether
+    /// this is the first report and a user still has the guard.
     pub(crate) fn mark_lost(&self, loss: Loss) -> bool {
         self.deadline.store(0, Ordering::Release);
         self.lease_end.store(0, Ordering::Release);
+        // Under the lock: either this report counts, or `end` returns it.
+        let fields = self.rare_fields();
         let is_first_report = self.loss.set(loss).is_ok();
+        let has_user = !fields.ended;
+        drop(fields);
         if is_first_report {
             self.reported.notify_waiters();
             self.run_callbacks(loss);
         }
-        is_first_report
+        is_first_report && has_user
     }
 
     /// Calls `callback` when the loss is reported; immediately if the loss was reported already. Calls it at most one
@@ -171,11 +205,16 @@ impl Validity {
         }
     }
 
-    /// Drops the callbacks of a guard that is gone.
-    pub(crate) fn drop_callbacks(&self) {
+    /// Records that no user has the guard any more, and drops its callbacks. Returns the loss, if it was reported.
+    pub(crate) fn end(&self) -> Option<Loss> {
+        let mut fields = self.rare_fields();
+        fields.ended = true;
+        let reported = self.loss.get().copied();
+        let callbacks = std::mem::take(&mut fields.callbacks);
         // Dropped after the lock is free: the callbacks are user code.
-        let callbacks = std::mem::take(&mut self.rare_fields().callbacks);
+        drop(fields);
         drop(callbacks);
+        reported
     }
 
     /// Calls and removes all callbacks.
@@ -240,13 +279,14 @@ mod tests {
     use super::*;
     use crate::{Lineage, Renewal};
 
+    const TOKEN: (Token, Mode) = (Token { lineage: Lineage::new(1), number: 1 }, Mode::Exclusive);
+
     #[test]
     fn nothing_revives_a_lost_validity() {
         let at = Instant::from_nanos;
         let secs = Duration::from_secs;
         let mut lease = Lease::granted(at(0), Some(secs(10)), secs(10), Renewal::Background);
-        let validity =
-            Validity::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
+        let validity = Validity::new(&lease, Instant::NEVER, TOKEN, None);
         lease.renewed(at(50), at(60), Some(secs(20)), None);
         validity.copy_ends(&lease);
         assert_eq!((validity.deadline(), validity.granted()), (lease.deadline(), secs(20)));
@@ -259,19 +299,32 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_counts_before_the_end_or_is_returned_by_it() {
+        let secs = Duration::from_secs;
+        let lease = Lease::granted(Instant::from_nanos(0), Some(secs(10)), secs(10), Renewal::Background);
+        let (lost, ended) = (
+            Validity::new(&lease, Instant::NEVER, TOKEN, None),
+            Validity::new(&lease, Instant::NEVER, TOKEN, None),
+        );
+        assert!(lost.mark_lost(Loss::Broken));
+        assert_eq!(lost.end(), Some(Loss::Broken));
+        assert_eq!(ended.end(), None);
+        assert!(!ended.mark_lost(Loss::Broken) && ended.is_loss_reported());
+    }
+
+    #[test]
     fn a_validity_in_doubt_is_not_valid_and_knows_the_end_of_its_lease() {
         let at = Instant::from_nanos;
         let secs = Duration::from_secs;
         let mut lease = Lease::granted(at(0), Some(secs(10)), secs(10), Renewal::Background);
-        let validity =
-            Validity::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
+        let validity = Validity::new(&lease, Instant::NEVER, TOKEN, None);
         lease.doubt(at(50));
         validity.copy_ends(&lease);
         assert_eq!(
             (validity.deadline(), validity.lease_end(), validity.loss(at(60))),
             (DOUBT, lease.deadline(), None)
         );
-        let doubted = Validity::new(&lease, at(70), validity.token(), None);
+        let doubted = Validity::new(&lease, at(70), TOKEN, None);
         assert_eq!((doubted.deadline(), doubted.lease_end()), (DOUBT, at(70)), "its own `max_hold` ends it");
     }
 }

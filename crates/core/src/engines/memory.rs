@@ -3,8 +3,10 @@
 //! A [`MemoryStore`] acts as the server; each [`MemoryEngine`] is one client of it, as a process is one client of a
 //! real server. All engines on one store compete for the same locks.
 
+mod claim_all;
 mod engine;
 mod inspect;
+mod memos;
 mod named;
 mod shard;
 mod store;

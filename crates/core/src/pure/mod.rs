@@ -5,6 +5,7 @@ pub(crate) mod due;
 pub(crate) mod in_flight;
 pub(crate) mod lease;
 pub mod lock_state;
+pub(crate) mod memo_rule;
 pub(crate) mod pace;
 pub(crate) mod rotation;
 pub(crate) mod server_clock;

@@ -22,12 +22,27 @@ pub struct Pace {
 
 impl Pace {
     /// Equal pauses.
+    ///
+    /// ```
+    /// use leasehold::Pace;
+    /// use std::time::Duration;
+    /// let pace = Pace::fixed(Duration::from_millis(200));
+    /// assert_eq!(pace.first(), Duration::from_millis(200));
+    /// ```
     #[must_use]
     pub const fn fixed(pause: Duration) -> Self {
         Self::doubled(pause, pause)
     }
 
     /// Each pause is twice as long as the one before, from `first` up to `longest`.
+    ///
+    /// ```
+    /// use leasehold::Pace;
+    /// use std::time::Duration;
+    /// // 10 ms, 20 ms, 40 ms ... 1 s.
+    /// let pace = Pace::doubled(Duration::from_millis(10), Duration::from_secs(1));
+    /// assert_eq!(pace.first(), Duration::from_millis(10));
+    /// ```
     #[must_use]
     pub const fn doubled(first: Duration, longest: Duration) -> Self {
         Self { first, longest, jitter: true }
@@ -35,6 +50,11 @@ impl Pace {
 
     /// Pauses of the full length. By default each pause has a random length from half of its value to its value, so
     /// that many clients do not ask at the same moments.
+    ///
+    /// ```
+    /// use leasehold::Pace;
+    /// let pace = Pace::fixed(std::time::Duration::from_millis(200)).without_jitter();
+    /// ```
     #[must_use]
     pub const fn without_jitter(mut self) -> Self {
         self.jitter = false;
@@ -42,6 +62,11 @@ impl Pace {
     }
 
     /// The first pause.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// assert_eq!(leasehold::Pace::fixed(Duration::from_secs(1)).first(), Duration::from_secs(1));
+    /// ```
     #[must_use]
     pub const fn first(self) -> Duration {
         self.first

@@ -29,6 +29,7 @@ pub struct Stop {
 
 impl Stop {
     /// For a hold that is valid for another `remaining` of the granted time `granted`; the work needs `grace` to stop.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(remaining: Duration, granted: Duration, grace: Duration, loss: Loss) -> Self {
         let kill = remaining.saturating_sub(KILL_MARGIN.min(granted / KILL_MARGIN_FRACTION));

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use leasehold_core::{BoxFuture, Engine, Env, file::FileEngine};
+use leasehold_core::{BoxFuture, Engine, Env, Locks, MIN_MEMO_KEEP, MemoKind, NewMemo, file::FileEngine};
 use leasehold_testkit::{
     limits::{OPEN_FILES, raise_open_files},
     suite::{self, Disturbance, Harness},
@@ -13,6 +13,24 @@ struct Directory(tempfile::TempDir);
 impl Directory {
     fn locks(&self) -> PathBuf {
         self.0.path().join("locks")
+    }
+
+    /// The files of memos, complete or not.
+    fn memo_files(&self) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.locks().join(".state")) else { return Vec::new() };
+        let files = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        files.filter(|file| file.ends_with(".memo") || file.starts_with(".memo-")).collect()
+    }
+
+    /// Ended memos are removed by later writes: writes so often that they look at every file twice.
+    async fn sweep_memos(&self) {
+        let locks = Locks::new(Arc::new(self.engine()));
+        let files = std::fs::read_dir(self.locks().join(".state")).map_or(0, Iterator::count);
+        for _ in 0..files / 4 + 2 {
+            let guard = locks.mutex("sweeper").acquire().await.unwrap();
+            let memo = NewMemo::new(MemoKind::ONCE, "", MIN_MEMO_KEEP).unwrap();
+            guard.release_with_memo(memo).await.unwrap();
+        }
     }
 
     fn engine(&self) -> FileEngine {
@@ -34,11 +52,13 @@ impl Harness for Directory {
         if raise_open_files() < OPEN_FILES { 250 } else { 1000 }
     }
 
-    /// Lock files stay, by design; holds, waiters and open wake pipes must not.
+    /// Lock files stay, by design; holds, waiters, open wake pipes and ended memos must not.
     fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
+            self.sweep_memos().await;
             let views = leasehold_core::Inspect::list(&self.engine(), "").await.unwrap();
-            views.into_iter().map(|view| format!("{view:?}")).collect()
+            let views = views.into_iter().map(|view| format!("{view:?}"));
+            views.chain(self.memo_files().into_iter().filter(|file| file != "sweeper.memo")).collect()
         })
     }
 }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Hold, How, Inspect, Locks, Mailbox, Name,
-    Notification, Owner, Profile, Release, Released, Renewed, memory::MemoryEngine,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Engine, EngineError, Hold, How, Inspect, Locks, Mailbox,
+    Name, Notification, Owner, Profile, Release, Released, Renewed, memory::MemoryEngine,
 };
 use tokio::sync::Notify;
 
@@ -51,6 +51,10 @@ impl Engine for DoubtingEngine {
         })
     }
 
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        self.inner.claim_all(claims)
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(async move {
             if self.answers_renewals.load(SeqCst) {
@@ -82,6 +86,10 @@ impl Engine for DoubtingEngine {
             self.read.store(true, SeqCst);
             notification
         })
+    }
+
+    fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
+        self.inner.memos()
     }
 }
 

@@ -108,6 +108,46 @@ fn a_blocking_call_on_the_only_keeper_thread_panics() {
     world.assert_no_leftovers();
 }
 
+/// Keeps the error of a blocking call in an observer, on the thread of the keeper.
+#[derive(Default)]
+struct CallsBlocking {
+    locks: std::sync::OnceLock<Locks>,
+    error: std::sync::Mutex<Option<leasehold_core::Error>>,
+}
+
+impl leasehold_core::Observe for CallsBlocking {
+    fn event(&self, event: &leasehold_core::Event<'_>) {
+        if let leasehold_core::Event::Granted { .. } = event
+            && let Some(locks) = self.locks.get()
+        {
+            *self.error.lock().unwrap() = locks.mutex("taken").blocking().acquire().err();
+        }
+    }
+}
+
+#[test]
+fn a_blocking_call_in_an_observer_on_the_keeper_thread_is_an_error() {
+    let world = World::new();
+    let engine = leasehold_core::memory::MemoryEngine::new(std::sync::Arc::clone(&world.store));
+    let observer = std::sync::Arc::new(CallsBlocking::default());
+    let locks =
+        Locks::builder(std::sync::Arc::new(engine)).observe(std::sync::Arc::clone(&observer) as _).build();
+    let other = world.client();
+    let [taken, held] = ["taken", "x"].map(|name| other.mutex(name).blocking().acquire().unwrap());
+    let request = locks.mutex("x");
+    let waiter = std::thread::spawn(move || request.blocking().acquire().unwrap());
+    crate::eventually("it waits", || crate::waiter_count(&other, "x") == 1);
+    assert!(observer.locks.set(locks.clone()).is_ok());
+    held.release_blocking().unwrap();
+    // The keeper grants, and calls the observer.
+    drop(waiter.join().unwrap());
+    let error = crate::eventually_some("the call has ended", || observer.error.lock().unwrap().take());
+    assert!(error.is_misconfigured() && error.to_string().contains("an observer"), "{error}");
+    drop(taken);
+    locks.close_blocking(crate::PATIENCE);
+    world.assert_no_leftovers();
+}
+
 #[test]
 fn several_locks_may_share_a_keeper() {
     let world = World::new();

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Claim, Engine, EngineError, Guard, Hold, How, Keeper, Locks, Name, Notification,
-    Profile, Release, Released, Renewed, memory::MemoryEngine,
+    AllAnswer, Answer, BoxFuture, Claim, Engine, EngineError, Guard, Hold, How, Keeper, Locks, Name,
+    Notification, Profile, Release, Released, Renewed, memory::MemoryEngine,
 };
 use leasehold_testkit::decorators::{Count, Counting, Verb};
 use tokio::time::sleep;
@@ -33,6 +33,10 @@ impl Engine for Grouped {
         self.0.claim(claim, how)
     }
 
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        self.0.claim_all(claims)
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         self.0.renew(holds)
     }
@@ -43,6 +47,10 @@ impl Engine for Grouped {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         self.0.notifications()
+    }
+
+    fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
+        self.0.memos()
     }
 }
 

@@ -199,7 +199,7 @@ fn a_lapse_is_reported_with_the_error_of_the_renewal() {
         (0..100).for_each(|_| faulty.next(Verb::Renew, Fault::RequestLost));
         assert_eq!((one.lost().await, other.lost().await), (Loss::Lapsed, Loss::Lapsed));
         let reported = std::mem::take(&mut *losses.0.lock().unwrap());
-        assert_eq!(reported.len(), 2, "one for each hold: {reported:?}");
+        assert_eq!(reported.len(), 3, "one for each guard: {reported:?}");
         for reported in reported {
             assert!(
                 reported.0 == Loss::Lapsed && reported.1.as_ref().unwrap().contains(RENEWAL_ERROR),

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 #![cfg(feature = "memory")]
 
+mod altered;
 mod at_exit;
 mod basics;
 mod busy;
@@ -12,6 +13,8 @@ mod cleanup;
 #[cfg(all(feature = "file", target_os = "linux"))]
 mod conformance;
 mod doubt;
+mod elections;
+mod events;
 mod executors;
 mod extend;
 mod faults;
@@ -23,17 +26,23 @@ mod inspect_macro;
 mod keeper;
 mod late;
 mod loss;
+mod memo_races;
+mod memos;
 mod min_hold;
 mod modes;
 mod notifications;
 mod observe;
 mod on_caller;
 mod on_lost;
+mod once;
 mod outage;
 mod pace;
 mod panics;
 mod recorded;
+mod reenter;
 mod restored;
+mod run;
+mod sets;
 mod tasks;
 mod waiting;
 
@@ -89,6 +98,16 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(std::time::Instant::now() < until, "never: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Polls `look` until it has a value, for at most [`PATIENCE`].
+pub(crate) fn eventually_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    eventually(what, || {
+        found = look();
+        found.is_some()
+    });
+    found.expect("it was found")
 }
 
 /// Waits, without help of other threads, until the deadline of the hold is later than at the call.

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Claim, Engine, EngineError, Env, Hold, How, Keeper, Locks, Loss, Name, Notification,
-    Owner, Profile, Release, Released, Renewed,
+    AllAnswer, Answer, BoxFuture, Claim, Engine, EngineError, Env, Hold, How, Keeper, Locks, Loss, Name,
+    Notification, Owner, Profile, Release, Released, Renewed,
     memory::{MemoryEngine, MemoryStore},
 };
 use tokio::time::{self, Instant};
@@ -40,6 +40,10 @@ impl Engine for SessionEngine {
         self.inner.claim(claim, how)
     }
 
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        self.inner.claim_all(claims)
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         self.inner.renew(holds)
     }
@@ -54,6 +58,10 @@ impl Engine for SessionEngine {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         self.inner.notifications()
+    }
+
+    fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
+        self.inner.memos()
     }
 }
 

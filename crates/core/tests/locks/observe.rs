@@ -65,11 +65,12 @@ impl Subscriber for Notes {
 
 #[test]
 fn waits_and_holds_are_spans_with_their_events() {
-    const EXPECTED: [&str; 4] = [
-        "[acquire name=x mode=exclusive] message=granted name=x",
-        "[hold name=x token=1] message=working",
-        "[acquire name=x mode=exclusive] message=not granted name=x",
-        "[] message=released name=x",
+    const EXPECTED: [&str; 5] = [
+        "[acquire engine=\"memory\" name=x mode=exclusive] message=granted engine=\"memory\" name=x",
+        "[hold engine=\"memory\" name=x mode=exclusive token=1] message=working",
+        "[acquire engine=\"memory\" name=x mode=exclusive] message=not granted engine=\"memory\" name=x",
+        "[acquire engine=\"memory\" name=x mode=exclusive] message=cancelled engine=\"memory\" name=x",
+        "[] message=released engine=\"memory\" name=x",
     ];
     let mut seen = seen();
     // `tracing` may skip this subscriber for an event that another test emits for the first time at that moment: then
@@ -91,6 +92,10 @@ fn seen() -> String {
         let guard = world.client().mutex("x").blocking().acquire().unwrap();
         pollster::block_on(guard.run(async { tracing::info!(target: "leasehold_test", "working") })).unwrap();
         assert!(world.client().mutex("x").blocking().try_acquire().is_err());
+        let mut cancelled = Box::pin(world.client().mutex("x").acquire());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(cancelled.as_mut().poll(&mut context).is_pending());
+        drop(cancelled);
         guard.release_blocking().unwrap();
     });
     let inner = notes.0.lock().unwrap();

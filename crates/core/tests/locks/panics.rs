@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, ErrorKind, Guarantee, Hold, How, Inspect, Locks,
-    Name, Notification, Profile, Release, Released, Renewed, View, memory::MemoryEngine,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Engine, EngineError, ErrorKind, Guarantee, Hold, How,
+    Inspect, Locks, Name, Notification, Profile, Release, Released, Renewed, View, memory::MemoryEngine,
 };
 use leasehold_testkit::decorators::{Faulty, Slow, Verb};
 
@@ -57,6 +57,10 @@ impl Engine for PanickingEngine {
         Box::pin(self.forward(Verb::Claim, self.inner.claim(claim, how)))
     }
 
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        Box::pin(self.forward(Verb::Claim, self.inner.claim_all(claims)))
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(self.forward(Verb::Renew, self.inner.renew(holds)))
     }
@@ -67,6 +71,10 @@ impl Engine for PanickingEngine {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(self.forward(Verb::Notification, self.inner.notifications()))
+    }
+
+    fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
+        self.inner.memos()
     }
 }
 

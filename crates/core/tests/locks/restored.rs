@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Claim, Engine, EngineError, Env, ErrorKind, Hold, How, Lineage, Locks, Loss, Name,
-    Notification, Profile, Release, Released, Renewed,
+    AllAnswer, Answer, BoxFuture, Claim, Engine, EngineError, Env, ErrorKind, Hold, How, Lineage, Locks,
+    Loss, Name, Notification, Profile, Release, Released, Renewed,
     memory::{MemoryEngine, MemoryStore},
 };
 
@@ -44,6 +44,10 @@ impl Engine for Restored {
         self.now().claim(claim, how)
     }
 
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        self.now().claim_all(claims)
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         self.now().renew(holds)
     }
@@ -54,6 +58,10 @@ impl Engine for Restored {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         self.now().notifications()
+    }
+
+    fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
+        self.now().memos()
     }
 }
 

@@ -15,10 +15,7 @@ use leasehold_core::Error;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use zeroize::Zeroizing;
 
-use crate::{
-    connect::{Connect, Locks},
-    url::Url,
-};
+use crate::{Locks, connect::Connect, url::Url};
 
 /// The connection settings of a client library: the address of the server, the login, the database and the encryption.
 /// [`Locks::connect_like`](crate::Locks::connect_like) converts the configurations and pools of these libraries, each

@@ -28,6 +28,8 @@
 --   <side>h<lock>    ZSET    claim id of each shared holder or permit -> when its hold ends, in server ms
 --   <side>d<lock>    ZSET    tombstones: no request of these claims may create anything; claim id -> end, in server ms
 --   <side>s<lock>    STRING  another program was seen under the lock in the last minutes
+--   <side>m<lock>    STRING  the memo: see memo.lua. It outlives the hold under which it was written
+--   <side>o<lock>    ZSET    the clients that follow the memo: see memo_followers.lua
 -- and for all names of a prefix together
 --   <counter>        STRING  the newest token; expires an hour after the time that it equals in microseconds
 --

@@ -1,4 +1,5 @@
--- Removes every trace of claims. Each release is answered separately: an error of one does not stop the others.
+-- Removes every trace of a claim. Comes before release_each.lua, which answers many releases, and before
+-- write_memo.lua.
 --
 -- KEYS 2.. a lock for each release
 -- ARGV for each release: side, <id>.<token> or only <id>., and in words: how it ended (c or a, or the end that its own
@@ -150,5 +151,3 @@ local function release_item(i)
   end
   return reply
 end
-
-return answer_items(release_item)

@@ -21,12 +21,14 @@ pub(crate) enum Message {
     Broken { name: Name, id: ClaimId },
     /// The state of the name changed: the claim must ask again. The scripts call this message `ring`.
     Recheck { name: Name, id: ClaimId },
+    /// The memo of the name changed, or the hold that wrote it ended.
+    Memo { name: Name },
 }
 
 impl Message {
     /// Parses `granted <id> <token> <tokens> <claim time ms> <server us> <how the previous hold ended> <lock>`, `broken
-    /// <id> <lock>` or `ring <id> <lock>`. Returns `None` for any other text, and for a lock key that does not begin
-    /// with the prefix.
+    /// <id> <lock>`, `ring <id> <lock>` or `memo <lock>`. Returns `None` for any other text, and for a lock key that
+    /// does not begin with the prefix.
     pub(crate) fn parse(message: &[u8], prefix: &str) -> Option<Self> {
         let text = std::str::from_utf8(message).ok()?;
         if let Some(rest) = text.strip_prefix("broken ") {
@@ -36,6 +38,9 @@ impl Message {
         if let Some(rest) = text.strip_prefix("ring ") {
             let (id, name) = id_and_name(rest, prefix)?;
             return Some(Self::Recheck { name, id });
+        }
+        if let Some(lock) = text.strip_prefix("memo ") {
+            return Some(Self::Memo { name: name_of(lock, prefix)? });
         }
         let mut words = text.strip_prefix("granted ")?.splitn(7, ' ');
         let mut word = || words.next();
@@ -85,6 +90,8 @@ mod tests {
         assert!(matches!(broken, Some(Message::Broken { name, id }) if is_expected(&name, id)));
         let recheck = parse(&format!("ring {ID} lock:a b"));
         assert!(matches!(recheck, Some(Message::Recheck { name, id }) if is_expected(&name, id)));
+        let memo = parse("memo lock:a b");
+        assert!(matches!(memo, Some(Message::Memo { name }) if name.as_str() == "a b"));
     }
 
     #[test]
@@ -99,6 +106,8 @@ mod tests {
             &format!("granted {ID} 1 1 1 1 c lock:"),
             &format!("broken {ID}"),
             &format!("ring {ID}"),
+            "memo",
+            "memo other:a",
             &format!("+{ID}"),
         ] {
             assert!(parse(text).is_none(), "{text:?}");

@@ -133,6 +133,7 @@ impl PushListener {
             }
             Message::Broken { name, id } => Notification::Lost { name, id, loss: Loss::Broken },
             Message::Recheck { name, id } => Notification::Recheck { name, id },
+            Message::Memo { name } => Notification::Memo { name },
         });
     }
 }

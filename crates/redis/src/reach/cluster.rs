@@ -73,7 +73,8 @@ struct Owner {
 impl Cluster {
     pub(crate) fn new(client: &Arc<Client>, seeds: &[Endpoint], contact: Contact) -> Self {
         Self(Arc::new_cyclic(|weak_self| {
-            let node = |endpoint: &Endpoint| Node::new(weak_self, client, endpoint.clone(), seeds.len());
+            let node =
+                |endpoint: &Endpoint| Node::new(weak_self, client, endpoint.clone(), seeds.len(), &contact);
             let map = ClusterMap {
                 slots: vec![None; SLOTS],
                 former_owners: Vec::new(),
@@ -392,7 +393,7 @@ impl ClusterMap {
         let known_node = known_nodes().find(has_address).cloned();
         let node = known_node.unwrap_or_else(|| {
             let node_count = self.nodes.len().max(self.seeds.len());
-            Node::new(&cluster.weak_self, &cluster.client, endpoint, node_count)
+            Node::new(&cluster.weak_self, &cluster.client, endpoint, node_count, &cluster.contact)
         });
         if let Some(id) = &report.id {
             let _ = node.id.set(id.clone());

@@ -62,6 +62,7 @@ impl Node {
         client: &Arc<Client>,
         endpoint: Endpoint,
         node_count: usize,
+        contact: &Contact,
     ) -> Arc<Self> {
         let server = client.config.server(Address::Tcp(endpoint.clone()), node_count.max(2));
         let listener = client.cluster_node_listener();
@@ -73,7 +74,7 @@ impl Node {
         let dialer =
             NodeDialer { cluster: Weak::clone(cluster), dialer, was_connected: AtomicBool::new(false) };
         // The cluster records whether any node was reached.
-        let link = Link::new(dialer, Arc::clone(&client.clock), Contact::default());
+        let link = Link::new(dialer, Arc::clone(&client.clock), contact.of_one_server());
         let shard_subscriber =
             ShardSubscriber::new(ShardDialer::new(cluster, client, server, listener), &client.clock);
         let (id, has_slot_channels, slot_arrivals, arrivals_in_floor) = Default::default();

@@ -39,10 +39,11 @@ impl OneServer {
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
 
-    /// A node of a Redlock: one of several servers that know nothing of each other.
-    pub(crate) fn independent(client: &Arc<Client>, server: Server) -> Self {
+    /// A node of a Redlock: one of several servers that know nothing of each other. The Redlock, which has `contact`,
+    /// records whether any node was reached.
+    pub(crate) fn independent(client: &Arc<Client>, server: Server, contact: &Contact) -> Self {
         let dialer = Dialer { wanted: ServerKind::RedlockNode, ..Dialer::new(client, server) };
-        Self(Link::new(dialer, Arc::clone(&client.clock), Contact::default()))
+        Self(Link::new(dialer, Arc::clone(&client.clock), contact.of_one_server()))
     }
 
     /// The connection, which is made if there is none.

@@ -12,8 +12,8 @@ use std::{
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, ClaimId, Clock, Contact, Engine, EngineError, Env, Hold, How, Life,
-    Mailbox, Name, Notification, Profile, Release, Released, Renewed,
+    AllAnswer, Answer, BoxFuture, Breaking, Claim, ClaimId, Clock, Contact, Engine, EngineError, Env, Hold,
+    How, Life, Mailbox, Name, Notification, Profile, Release, Released, Renewed, cannot_claim_all,
 };
 
 use super::{config::RedlockConfig, node::Node};
@@ -60,9 +60,10 @@ impl RedlockEngine {
     #[must_use]
     pub fn new(config: RedlockConfig, env: &Env) -> Self {
         let (mailbox, id) = (Arc::default(), ClaimId(env.lineage().get().to_be_bytes()));
-        let node = |node_config| Node::new(node_config, config.nodes.len(), id, &env.clock, &mailbox);
-        let nodes = config.nodes.iter().map(node).collect();
         let contact = Contact::default();
+        let node =
+            |node_config| Node::new(node_config, config.nodes.len(), id, &env.clock, &mailbox, &contact);
+        let nodes = config.nodes.iter().map(node).collect();
         let (next_attempt, was_connected, waiting_claims) = Default::default();
         Self {
             nodes,
@@ -133,6 +134,10 @@ impl Engine for RedlockEngine {
         Box::pin(self.claim_now(claim, how))
     }
 
+    fn claim_all<'a>(&'a self, _: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        cannot_claim_all()
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(self.renew_now(holds))
     }
@@ -159,6 +164,10 @@ impl Engine for RedlockEngine {
             notifications.into_iter().map(replace_doubt).collect()
         })
     }
+
+    fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
+        None
+    }
 }
 
 /// The properties of this engine, as the crate `leasehold_core` reads them.
@@ -169,6 +178,7 @@ fn profile(config: &RedlockConfig, contact: Contact) -> Profile {
     profile.extends = false;
     profile.poll = POLL_INTERVALS;
     profile.tokens = TOKENS_PER_GRANT;
+    profile.no_memos = Some("a minority of the nodes could keep a memo that the majority never had");
     profile.modes = leasehold_core::Modes::Exclusive;
     profile.breaking = Breaking::Lease;
     profile.ttl = Duration::from_millis(100)..=config.max_ttl;

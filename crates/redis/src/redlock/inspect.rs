@@ -284,7 +284,7 @@ fn view_of(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> 
         if shown_ids.insert(id.clone()) {
             let now = reports.iter().map(|report| report.node_micros).max().unwrap_or(0);
             let waiting = Some(Duration::from_micros(now.saturating_sub(*since)));
-            view.waiters.push(WaiterView { id: id.clone(), owner: owner.clone(), waiting });
+            view.waiters.push(WaiterView::new(id.clone(), owner.clone(), waiting));
         }
     }
     view.waiters.sort_by_key(|waiter| Reverse(waiter.waiting));
@@ -330,7 +330,7 @@ fn holder_view(id: &str, votes: &[&NodeReport], quorum: usize) -> HolderView {
         None if foreign => (None, None, "another program".to_owned()),
         None => (None, None, String::new()),
     };
-    HolderView { id: id.to_owned(), owner, token, held, remaining, of_session: false, foreign }
+    HolderView::new(id.to_owned(), owner).token(token).times(held, remaining).foreign(foreign)
 }
 
 impl Inspect for RedlockEngine {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{ClaimId, Clock, EngineError, Fault, InFlight, Instant, Mailbox};
+use leasehold_core::{ClaimId, Clock, Contact, EngineError, Fault, InFlight, Instant, Mailbox};
 
 use super::{
     offset::{ClockLead, ClockOffset},
@@ -78,13 +78,14 @@ impl Node {
         id: ClaimId,
         clock: &Arc<dyn Clock>,
         mailbox: &Arc<Mailbox>,
+        contact: &Contact,
     ) -> Arc<Self> {
         let (address, server) = match &config.servers {
             Servers::One(address) => (address.to_string(), config.server(address.clone(), node_count)),
             other => unreachable!("nodes are judged when they are named: {other:?}"),
         };
         let client = Client::with_mailbox(config.clone(), id, Arc::clone(clock), Arc::clone(mailbox));
-        let link = OneServer::independent(&client, server);
+        let link = OneServer::independent(&client, server, contact);
         let (in_flight, late_connection, is_dialing, was_connected, dial_state, pending_releases) =
             Default::default();
         let clock_offset = Mutex::default();

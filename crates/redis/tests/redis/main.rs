@@ -23,6 +23,7 @@ mod fence;
 mod foreign;
 mod foreign_types;
 mod huge;
+mod memos;
 mod neighbours;
 mod oracle;
 mod outages;

@@ -24,7 +24,7 @@ struct Changes(Mutex<Vec<TimeChange>>);
 
 impl Observe for Changes {
     fn event(&self, event: &Event<'_>) {
-        if let Event::TimeChanged { name, change } = event {
+        if let Event::TimeChanged { name, change, .. } = event {
             assert_eq!(name.as_str(), "a");
             self.0.lock().unwrap().push(*change);
         }

@@ -40,7 +40,7 @@ impl ForeignTableEngine {
     }
 }
 
-leasehold_core::forward_engine!(ForeignTableEngine, |client| {
+leasehold_core::forward_engine!(ForeignTableEngine, memos: none, |client| {
     let _ = client;
     std::future::pending()
 });

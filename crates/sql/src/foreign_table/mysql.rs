@@ -1,6 +1,6 @@
 //! Connections to a table of another program in MySQL and MariaDB.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use leasehold_core::{BoxFuture, Clock, Contact, Env, Fault, Guarantee, Lineage};
 use mysql_async::Row;
@@ -21,20 +21,17 @@ use crate::{
         Config,
         conn::{Conn, ResultSet},
         error::{Commits, ExecuteError},
+        first_second,
         guarantee::guarantee,
         server::Server,
         statements::{REPLICAS, SERVER, SESSION},
         text::text_literal,
     },
-    runtime,
 };
 
 /// The zone of the other programs, whose sessions have the default of the server: a `TIMESTAMP` means another time in
 /// another zone.
 const ZONE_OF_OTHERS: &str = "SET SESSION time_zone = DEFAULT";
-/// For how long a server must have run before it mints tokens, in whole seconds. `UUID_SHORT()` begins with the second
-/// in which the server was started, so the tokens of a server that was killed within its first second would come again.
-const LEAST_UPTIME: u64 = 2;
 /// Begins a transaction that the server ends if its client vanishes: MariaDB by a setting of the session, MySQL by its
 /// timeout for silent connections.
 const BEGIN: [&str; 2] = ["SET SESSION wait_timeout = 5", "BEGIN"];
@@ -94,11 +91,7 @@ impl MysqlConnector {
                      leasehold (no layout=)",
                 ));
             }
-        }
-        if access == Access::Lock
-            && let Some(uptime) = server.get("uptime").and_then(|seconds| seconds.parse::<u64>().ok())
-        {
-            runtime::sleep(Duration::from_secs(LEAST_UPTIME.saturating_sub(uptime))).await;
+            first_second::wait_until_over(&mut conn, &server).await?;
         }
         let name = self.table.table_name(Dialect::Mysql);
         let mut columns = read_columns(&mut conn, name).await?;

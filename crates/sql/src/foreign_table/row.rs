@@ -86,20 +86,12 @@ impl StoredRow {
             Some(ours) => {
                 let owner =
                     if ours.state == State::Released { MIN_HOLD_OWNER.to_owned() } else { ours.label };
-                HolderView {
-                    id: ours.id.to_string(),
-                    owner,
-                    token: number,
-                    held,
-                    remaining,
-                    of_session: false,
-                    foreign: false,
-                }
+                HolderView::new(ours.id.to_string(), owner).token(number).times(held, remaining)
             }
             None => {
                 let owner = self.owner.clone().unwrap_or_else(|| "unknown".to_owned());
                 let id = if self.identity.is_empty() { "row".to_owned() } else { self.identity.clone() };
-                HolderView { id, owner, token: number, held, remaining, of_session: false, foreign: true }
+                HolderView::new(id, owner).token(number).times(held, remaining).foreign(true)
             }
         }
     }

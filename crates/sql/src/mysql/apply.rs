@@ -46,7 +46,7 @@ pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<T
 }
 
 /// Decodes the rows of a name; `None` if the name has no row.
-fn snapshot(conn: &Conn, sets: &[ResultSet]) -> Result<Option<Snapshot>, Failed> {
+pub(super) fn snapshot(conn: &Conn, sets: &[ResultSet]) -> Result<Option<Snapshot>, Failed> {
     let [lock_set, claim_set, time_set] = sets else {
         return Err(Failed::new(Fault::Internal, "the number of results is not that of the statements"));
     };
@@ -69,6 +69,17 @@ async fn write(
     name: &str,
     changes: &Changes,
 ) -> Result<(), RequestError> {
+    let mut statements = change_statements(name_literal, name, changes);
+    let commits = if changes.has_row_changes() { Commits::At(statements.len()) } else { Commits::Never };
+    statements.push(conn.commit_statements().to_owned());
+    conn.execute(&statements.join("; "))
+        .await
+        .map(drop)
+        .map_err(|execute_error| RequestError::of(&execute_error, commits))
+}
+
+/// The statements that write the changes.
+pub(super) fn change_statements(name_literal: &str, name: &str, changes: &Changes) -> Vec<String> {
     let mut statements = Vec::new();
     statements.extend(changes.lock.as_ref().map(|lock| update_lock(name_literal, lock)));
     if !changes.changed_claims.is_empty() {
@@ -81,12 +92,7 @@ async fn write(
         let ids = comma_list(changes.deleted_claims.iter().map(|id| bytes_literal(&id.0)));
         statements.push(CLAIMS_DROP.with_values(&[("name", name_literal), ("ids", &ids)]));
     }
-    let commits = if changes.has_row_changes() { Commits::At(statements.len()) } else { Commits::Never };
-    statements.push(conn.commit_statements().to_owned());
-    conn.execute(&statements.join("; "))
-        .await
-        .map(drop)
-        .map_err(|execute_error| RequestError::of(&execute_error, commits))
+    statements
 }
 
 /// The statement that writes the row of a name.

@@ -17,6 +17,8 @@ const DEFAULT_PORT: u16 = 3306;
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(10);
 /// The maximum size of a packet. No packet of ours is that long; a server with a lower limit answers with an error.
 const MAX_PACKET: usize = 64 << 20;
+/// How many statements stay prepared on a connection: those of the fast path for one name.
+const PREPARED: usize = 2;
 
 /// The address of the server, and the login. Its `Debug` shows no password.
 #[derive(Clone)]
@@ -166,7 +168,7 @@ impl Config {
             // Set here, so that the driver does not ask the server.
             .max_allowed_packet(Some(MAX_PACKET))
             .wait_timeout(Some(0))
-            .stmt_cache_size(0);
+            .stmt_cache_size(PREPARED);
         Ok(opts)
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{Instant, Lineage, Room, TooLong};
-use mysql_async::{Row, Value, prelude::Queryable};
+use mysql_async::{Error, Params, Row, Value, prelude::Queryable};
 
 use super::{
     config::Config,
@@ -24,6 +24,9 @@ use crate::{
 const PING_LIMIT: Duration = Duration::from_secs(1);
 /// The memory that each result set, row and column needs beside its bytes.
 const ITEM_OVERHEAD: u64 = 64;
+/// Errors after which a statement was not executed because it is not prepared: the server or a proxy does not prepare
+/// it (1047, 1295), has no room for it (1461), does not know it any more (1243), or cannot prepare it again (1615).
+const NOT_PREPARED: [u16; 5] = [1047, 1243, 1295, 1461, 1615];
 
 /// The result of one of several statements.
 pub(crate) struct ResultSet {
@@ -127,6 +130,44 @@ impl Conn {
         // The driver keeps an error of any but the first statement until the next call.
         result.drop_result().await.map_err(|error| ExecuteError::of(error, sets.len()))?;
         Ok(sets)
+    }
+
+    /// Executes one statement without result rows as a prepared statement, which stays prepared on this connection.
+    /// `None` if the server does not prepare it, because it has too many prepared statements or none at all: then
+    /// nothing was done.
+    pub(super) async fn execute_prepared(
+        &mut self,
+        text: &str,
+        values: Params,
+    ) -> Result<Option<ResultSet>, ExecuteError> {
+        let executing = caught(async {
+            let statement = match self.conn.prep(text).await {
+                Ok(statement) => statement,
+                Err(Error::Server(error)) if NOT_PREPARED.contains(&error.code) => return Ok(None),
+                Err(error) => return Err(ExecuteError::of(error, 0)),
+            };
+            let result = match self.conn.exec_iter(statement, values).await {
+                Err(Error::Server(error)) if NOT_PREPARED.contains(&error.code) => return Ok(None),
+                result => result.map_err(|error| ExecuteError::of(error, 0))?,
+            };
+            let (changed_rows, last_insert_id) = (result.affected_rows(), result.last_insert_id());
+            result.drop_result().await.map_err(|error| ExecuteError::of(error, 1))?;
+            Ok(Some(ResultSet { rows: Vec::new(), changed_rows, last_insert_id }))
+        });
+        let timed_out = || Ok(Err(ExecuteError::TimedOut(REQUEST_TIMEOUT)));
+        let executed = runtime::within(REQUEST_TIMEOUT, executing).await.unwrap_or_else(timed_out);
+        self.is_out_of_sync |= executed.is_err();
+        executed?
+    }
+
+    /// Whether the table of memos exists; creates it if `missing_tables` says so.
+    pub(super) async fn find_memos(&mut self, missing_tables: MissingTables) -> Result<bool, Failed> {
+        if self.tables.as_ref().is_none_or(|tables| tables.has_memos) {
+            return Ok(self.has_tables());
+        }
+        let found = tables::find_memos(self, missing_tables).await?;
+        self.tables.iter_mut().for_each(|tables| tables.has_memos = found);
+        Ok(found)
     }
 
     pub(super) const fn has_tables(&self) -> bool {

@@ -10,9 +10,10 @@ use std::{
 };
 
 use leasehold_core::{
-    BoxFuture, Claim, ClaimId, Clock, Fault, Grant, Guarantee, Hold, Lineage, Name, Release, Token,
-    lock_state::EntryKind,
+    BoxFuture, Claim, ClaimId, Clock, Fault, Grant, Guarantee, Hold, Lineage, MemoWrite, Name, Release,
+    Token, lock_state::EntryKind,
 };
+use mysql_async::Params;
 
 use super::{
     apply::apply,
@@ -21,12 +22,13 @@ use super::{
     error::{Commits, RequestError},
     fast_path,
     guarantee::guarantee,
+    memos,
     pool::{Borrowed, Pool},
     rows::{ColumnReader, connection_slots, names},
     server::{Server, replica_error},
     statements::{
-        AHEAD, EXPIRIES, FORGET, LOOK, NAMES_LIKE, POLL_GRANTS, REFRESH, REPLICAS, SERVER, SLOTS, STATES,
-        SWEEP,
+        AHEAD, EXPIRIES, FORGET, LOOK, MEMO_ENDED, MEMO_READ, NAMES_LIKE, POLL_GRANTS, REFRESH, REPLICAS,
+        SERVER, SLOTS, STATES, SWEEP,
     },
     text::{bytes_literal, claims_condition, comma_list},
 };
@@ -36,6 +38,7 @@ use crate::{
         Database, DbFuture, Failed, FastGrant, LookResult, MissingTables, QueueEntry, Refreshed, Timed,
         replica_guarantee,
     },
+    memo::{MemoWritten, StoredMemo},
     row::{ClientId, duration_micros, kind_of, previous_of},
     step::{Changes, ClientMessage, ClientNotification, Snapshot, Verb},
 };
@@ -82,6 +85,26 @@ impl Mysql {
             Ok(sets) => Ok(Some(sets)),
             Err(RequestError::Busy | RequestError::Deadlock) => Ok(None),
             Err(request_error) => Err(request_error.failed()),
+        }
+    }
+
+    /// Executes one prepared statement that commits by itself; `None` if another transaction kept a row locked: then
+    /// nothing was done. `Some(None)` if the server does not prepare it.
+    pub(super) async fn execute_prepared_unless_locked(
+        &self,
+        text: &str,
+        values: Params,
+    ) -> Result<Option<Option<ResultSet>>, Failed> {
+        let mut borrowed = self.pool.borrow().await?;
+        match borrowed.conn.execute_prepared(text, values).await {
+            Ok(set) => {
+                borrowed.give_back()?;
+                Ok(Some(set))
+            }
+            Err(execute_error) => match RequestError::of(&execute_error, Commits::At(0)) {
+                RequestError::Busy | RequestError::Deadlock => Ok(None),
+                request_error => Err(request_error.failed()),
+            },
         }
     }
 
@@ -340,6 +363,65 @@ impl Database for Mysql {
                 self.execute_unless_locked(&text, FORGET_COMMITS).await?;
             }
             Ok((expired, last.filter(|_| row_count == count)))
+        })
+    }
+
+    fn read_memo<'a>(&'a self, name: &'a Name) -> DbFuture<'a, Option<Timed<StoredMemo>>> {
+        let name_literal = bytes_literal(name.as_str().as_bytes());
+        let text = MEMO_READ.with_values(&[("name", &name_literal)]);
+        Box::pin(async move {
+            let mut tries = 1..TRIES;
+            loop {
+                let mut borrowed = self.pool.borrow_with(MissingTables::Leave).await?;
+                if borrowed.conn.is_replica() {
+                    return Err(replica_error());
+                }
+                if !borrowed.conn.find_memos(MissingTables::Leave).await? {
+                    borrowed.give_back()?;
+                    return Ok(None);
+                }
+                let lineage = borrowed.conn.lineage();
+                match execute_once(borrowed, &text, Commits::Never).await {
+                    Ok(sets) => return memos::stored(&sets, lineage),
+                    Err(request_error) => self.allow_retry(request_error, tries.next())?,
+                }
+            }
+        })
+    }
+
+    fn write_memo<'a>(&'a self, write: &'a MemoWrite) -> DbFuture<'a, Timed<MemoWritten>> {
+        Box::pin(async move {
+            let mut tries = 1..TRIES;
+            loop {
+                let mut borrowed = self.pool.borrow().await?;
+                borrowed.conn.find_memos(MissingTables::Create).await?;
+                match memos::write(&mut borrowed.conn, write).await {
+                    Ok(written) => {
+                        borrowed.give_back()?;
+                        return Ok(written);
+                    }
+                    Err(request_error) => {
+                        drop(borrowed);
+                        self.allow_retry(request_error, tries.next())?;
+                    }
+                }
+            }
+        })
+    }
+
+    fn sweep_memos(&self) -> DbFuture<'_, usize> {
+        Box::pin(async move {
+            let mut borrowed = self.pool.borrow().await?;
+            if !borrowed.conn.find_memos(MissingTables::Leave).await? {
+                return borrowed.give_back().map(|()| 0);
+            }
+            borrowed.give_back()?;
+            // Two statements: the rows of names that a DELETE reads would be locked by it, against the order in which
+            // the write of a memo locks them.
+            let ended = self.execute_unless_locked(MEMO_ENDED.statements(), Commits::Never).await?;
+            let Some((text, count)) = memos::deletion(&ended.unwrap_or_default())? else { return Ok(0) };
+            let deleted = self.execute_unless_locked(&text, Commits::At(0)).await?;
+            Ok(if deleted.is_some() { count } else { 0 })
         })
     }
 

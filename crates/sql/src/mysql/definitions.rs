@@ -10,8 +10,11 @@ use mysql_async::Row;
 use super::{conn::ResultSet, rows::ColumnReader};
 use crate::database::{ColumnsByType, Failed, altered_table, unusable_table};
 
-/// The columns that are read and written, and the key, per table.
-const TABLES: [(&str, ColumnsByType, &str); 3] = [
+/// A table: its name, the columns that are read and written, and its key.
+type Table = (&'static str, ColumnsByType, &'static str);
+
+/// The tables of locks.
+const TABLES: [Table; 3] = [
     ("leasehold_meta", &[("smallint", &["one"]), ("int", &["version"]), ("char(32)", &["lineage"])], "(one)"),
     (
         "leasehold_lock",
@@ -39,6 +42,20 @@ const TABLES: [(&str, ColumnsByType, &str); 3] = [
         "(name, id)",
     ),
 ];
+/// The table of memos. Tables that an earlier version of leasehold made lack it.
+const MEMO_TABLE: Table = (
+    "leasehold_memo",
+    &[
+        ("varbinary(512)", &["name"]),
+        ("varchar(16)", &["kind"]),
+        ("char(32)", &["lineage"]),
+        ("binary(16)", &["id"]),
+        ("binary(32)", &["print"]),
+        ("bigint", &["number", "token", "ends"]),
+        ("mediumblob", &["content"]),
+    ],
+    "(name)",
+);
 
 /// The definitions found under the names of our tables.
 pub(super) struct Definitions {
@@ -98,6 +115,28 @@ impl Definitions {
         self.tables.iter().any(|(table, _)| table == TABLES[0].0)
     }
 
+    /// Takes the definition of the table of memos out of these definitions.
+    pub(super) fn take_memos(&mut self) -> Self {
+        let is_memo = |table: &String| table == MEMO_TABLE.0;
+        Self {
+            tables: self.tables.extract_if(.., |(table, _)| is_memo(table)).collect(),
+            columns: self.columns.extract_if(.., |(table, ..)| is_memo(table)).collect(),
+            keys: self.keys.extract_if(.., |(table, ..)| is_memo(table)).collect(),
+            triggers: self.triggers.extract_if(.., |(table, _)| is_memo(table)).collect(),
+        }
+    }
+
+    /// Whether the table of memos exists, by its [own](Self::take_memos) definition. Fails if it is not as leasehold
+    /// makes it.
+    pub(super) fn check_memos(&self) -> Result<bool, Failed> {
+        if self.tables.is_empty() {
+            return Ok(false);
+        }
+        self.check_trust()?;
+        self.check_table(&MEMO_TABLE)?;
+        Ok(true)
+    }
+
     /// Checks that reading and writing the tables executes no code of other users.
     pub(super) fn check_trust(&self) -> Result<(), Failed> {
         if let Some((table, kind)) = self.tables.iter().find(|(_, kind)| kind != "base table of InnoDB") {
@@ -113,40 +152,43 @@ impl Definitions {
         Ok(())
     }
 
-    /// Checks that the tables have exactly the columns that are read and written, and no unique keys but ours.
+    /// Checks that the tables of locks have exactly the columns that are read and written, and no unique keys but ours.
     pub(super) fn check_columns(&self) -> Result<(), Failed> {
-        for (table, columns, key) in TABLES {
-            if !self.tables.iter().any(|(table_name, _)| table_name == table) {
-                return Err(unusable_table(
-                    table,
-                    "does not exist, or this user has no right to it: run the output of `leasehold schema`",
-                ));
-            }
-            for (kind, names) in columns {
-                for name in *names {
-                    let column = self
-                        .columns
-                        .iter()
-                        .find(|(owner_table, column, _)| owner_table == table && column == name);
-                    let actual = column.map_or("missing", |(.., actual)| actual);
-                    if without_width(actual) != *kind {
-                        return Err(altered_table(
-                            table,
-                            format!("its column {name} must be {kind} but is {actual}"),
-                        ));
-                    }
+        TABLES.iter().try_for_each(|table| self.check_table(table))
+    }
+
+    /// Checks the columns and the unique keys of one table.
+    fn check_table(&self, &(table, columns, key): &Table) -> Result<(), Failed> {
+        if !self.tables.iter().any(|(table_name, _)| table_name == table) {
+            return Err(unusable_table(
+                table,
+                "does not exist, or this user has no right to it: run the output of `leasehold schema`",
+            ));
+        }
+        for (kind, names) in columns {
+            for name in *names {
+                let column = self
+                    .columns
+                    .iter()
+                    .find(|(owner_table, column, _)| owner_table == table && column == name);
+                let actual = column.map_or("missing", |(.., actual)| actual);
+                if without_width(actual) != *kind {
+                    return Err(altered_table(
+                        table,
+                        format!("its column {name} must be {kind} but is {actual}"),
+                    ));
                 }
             }
-            let is_expected = |name: &String| columns.iter().any(|(_, names)| names.contains(&name.as_str()));
-            if let Some((_, extra, _)) =
-                self.columns.iter().find(|(owner_table, name, _)| owner_table == table && !is_expected(name))
-            {
-                return Err(altered_table(table, format!("its column {extra} is not one of leasehold's")));
-            }
-            let keys = self.keys_of(table);
-            if keys != key {
-                return Err(altered_table(table, format!("its unique keys must be {key} but are {keys}")));
-            }
+        }
+        let is_expected = |name: &String| columns.iter().any(|(_, names)| names.contains(&name.as_str()));
+        if let Some((_, extra, _)) =
+            self.columns.iter().find(|(owner_table, name, _)| owner_table == table && !is_expected(name))
+        {
+            return Err(altered_table(table, format!("its column {extra} is not one of leasehold's")));
+        }
+        let keys = self.keys_of(table);
+        if keys != key {
+            return Err(altered_table(table, format!("its unique keys must be {key} but are {keys}")));
         }
         Ok(())
     }

@@ -9,7 +9,9 @@ mod dial;
 pub(crate) mod error;
 mod fast_path;
 mod fast_path_one;
+pub(crate) mod first_second;
 pub(crate) mod guarantee;
+mod memos;
 mod pool;
 mod relay;
 mod row_hold;
@@ -65,7 +67,14 @@ pub fn foreign_table_engine(config: Config, table: ForeignTable, env: &Env) -> F
 }
 
 /// The statements that create the tables, for users who create them in another way.
-pub const SCHEMA: &str = include_str!("sql/schema.sql");
+pub const SCHEMA: &str = concat!(
+    include_str!("sql/schema.sql"),
+    include_str!("sql/schema_memo.sql"),
+    include_str!("sql/schema_meta.sql")
+);
+
+/// The part of [`SCHEMA`] that creates the table of memos.
+const MEMO_SCHEMA: &str = include_str!("sql/schema_memo.sql");
 
 /// The statements that grant a user the rights to lock in tables that another user created.
 pub const GRANTS: &str = include_str!("sql/grants.sql");

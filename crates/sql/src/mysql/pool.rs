@@ -94,7 +94,7 @@ impl Pool {
     async fn open(&self, missing_tables: MissingTables) -> Result<Conn, Failed> {
         let opened = Conn::open(&self.config, self.clock.now(), missing_tables).await;
         let conn = opened.inspect_err(|failed| self.contact.record_failure(failed.fault, &failed.message))?;
-        self.contact.record_connected();
+        self.contact.record_connected_to(&self.config.address());
         if !conn.can_lock() {
             return Ok(conn);
         }

@@ -6,7 +6,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -18,14 +18,14 @@ use super::{
     config::Config,
     conn::{Conn, ResultSet},
     error::{Commits, ExecuteError},
+    first_second,
     server::Server as Variables,
+    statements::SERVER,
     text::{comma_list, text_literal},
 };
 use crate::{
     database::Failed,
-    row_hold::{
-        self, EndReport, LookedRow, RowEngine, RowServer, RowSession, RowTable, TryLock, not_created,
-    },
+    row_hold::{self, EndReport, LookedRow, RowEngine, RowServer, RowSession, RowTable, TryLock},
     runtime,
 };
 
@@ -41,9 +41,6 @@ const SET_UP: &str = "SET NAMES utf8mb4; SET SESSION sql_mode = 'STRICT_ALL_TABL
     SELECT CAST(@@SESSION.wait_timeout AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)";
 /// The value of `wait_timeout` that [`SET_UP`] sets.
 const WAIT_TIMEOUT: i64 = 90;
-const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
-    ('server_id', 'server_uuid', 'read_only', 'innodb_read_only', 'wsrep_on', 'group_replication_group_name', \
-    'group_replication_single_primary_mode')";
 /// Whether the server is a primary, the number of the connection, and whether a transaction is open, which only MariaDB
 /// tells.
 const PROOF: &str = "SELECT CAST(@@GLOBAL.read_only AS CHAR) IN ('0', 'OFF'), CAST(CONNECTION_ID() AS SIGNED), \
@@ -81,10 +78,9 @@ struct Session {
 }
 
 /// What a session shares with the task of its connection.
-#[derive(Default)]
 struct Shared {
     /// The number of the connection, which a proxy that switches between servers changes.
-    id: AtomicI64,
+    id: i64,
     has_ended: AtomicBool,
 }
 
@@ -102,8 +98,8 @@ impl RowServer for Server {
         })
     }
 
-    fn described(&self, name: &Name) -> String {
-        self.rows.described(name)
+    fn rows(&self) -> &RowTable {
+        &self.rows
     }
 
     fn contact(&self) -> &Contact {
@@ -113,21 +109,15 @@ impl RowServer for Server {
 
 impl Server {
     async fn connect(&self, end: EndReport) -> Result<Session, Failed> {
-        let (conn, _) = Conn::connect(&self.config, Instant::from_nanos(0)).await?;
-        let (requests, received) = mpsc::channel(1);
-        let shared = Arc::new(Shared::default());
-        let (closing, dropped) = oneshot::channel();
-        runtime::spawn(serve(conn, received, dropped, Arc::clone(&shared), end));
-        let (rows, lineage) = (Arc::clone(&self.rows), Lineage::new(0));
-        let mut session = Session { requests, rows, lineage, shared, _closing: closing };
-        let (wait_timeout, id) = pair(&session.execute(SET_UP.to_owned()).await.map_err(classified)?)?;
+        let (mut conn, _) = Conn::connect(&self.config, Instant::from_nanos(0)).await?;
+        let (wait_timeout, id) = pair(&conn.execute(SET_UP).await.map_err(classified)?)?;
         if wait_timeout != WAIT_TIMEOUT {
             let message = format!(
                 "the session has wait_timeout={wait_timeout} and not {WAIT_TIMEOUT}: a proxy drops the settings, name the server itself"
             );
             return Err(Failed::new(Fault::Misconfigured, message));
         }
-        let variables = Variables::read(session.execute(VARIABLES.to_owned()).await.map_err(classified)?);
+        let variables = Variables::read(conn.execute(SERVER.statements()).await.map_err(classified)?);
         variables.check_writable()?;
         if variables.is_galera() {
             let message = "the server is a node of Galera, where the lock of a row excludes only on one node: use hold=lease";
@@ -137,8 +127,13 @@ impl Server {
             let message = "the server is one of several primaries of a group, where the lock of a row excludes only on one server: use hold=lease";
             return Err(Failed::new(Fault::Misconfigured, message));
         }
-        session.shared.id.store(id, Ordering::Release);
-        session.lineage = Lineage::new(variables.identity());
+        first_second::wait_until_over(&mut conn, &variables).await?;
+        let (requests, received) = mpsc::channel(1);
+        let shared = Arc::new(Shared { id, has_ended: AtomicBool::new(false) });
+        let (closing, dropped) = oneshot::channel();
+        runtime::spawn(serve(conn, received, dropped, Arc::clone(&shared), end));
+        let (rows, lineage) = (Arc::clone(&self.rows), Lineage::new(variables.identity()));
+        let session = Session { requests, rows, lineage, shared, _closing: closing };
         session.check_table().await?;
         Ok(session)
     }
@@ -199,7 +194,7 @@ impl Shared {
     fn is_proven_by(&self, sets: &[ResultSet]) -> bool {
         let row = sets.last().and_then(|set| set.rows.last()).cloned();
         let numbers = row.and_then(|row| mysql_async::from_row_opt::<(i64, i64, i64)>(row).ok());
-        numbers == Some((1, self.id.load(Ordering::Acquire), 1))
+        numbers == Some((1, self.id, 1))
     }
 }
 
@@ -262,7 +257,7 @@ impl Session {
     }
 
     /// Begins a transaction, locks the row, and makes the number, in one round trip.
-    async fn lock(&self, name: &Name) -> Result<TryLock, Failed> {
+    async fn lock_row(&self, name: &Name) -> Result<TryLock, Failed> {
         let text = lock_text(&self.rows.quoted('`'), &self.condition(name));
         match self.execute(text).await {
             Ok(sets) if sets.get(1).is_some_and(|set| set.rows.len() > 1) => {
@@ -271,7 +266,7 @@ impl Session {
             }
             Ok(sets) if sets.get(1).is_some_and(|set| !set.rows.is_empty()) => {
                 let (number, id) = pair(&sets)?;
-                if id != self.shared.id.load(Ordering::Acquire) {
+                if id != self.shared.id {
                     let message =
                         "a proxy switches between connections to the server: name the server itself";
                     return Err(Failed::new(Fault::Misconfigured, message));
@@ -296,7 +291,7 @@ impl Session {
     }
 
     /// Creates the row of a name, unless there is one.
-    async fn create(&self, name: &Name) -> Result<(), Failed> {
+    async fn create_row(&self, name: &Name) -> Result<(), Failed> {
         let columns = self.rows.columns(name, '`');
         let names = comma_list(columns.iter().map(|(column, _)| column.clone()));
         let values = comma_list(columns.iter().map(|(_, value)| text_literal(value)));
@@ -304,20 +299,17 @@ impl Session {
         let text = format!(
             "INSERT INTO {table} ({names}) VALUES ({values}) ON DUPLICATE KEY UPDATE {first} = {first}"
         );
-        self.execute(text).await.map(drop).map_err(|error| not_created(classified(error)))
+        self.execute(text).await.map(drop).map_err(classified)
     }
 }
 
 impl RowSession for Session {
-    fn try_lock<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<TryLock, Failed>> {
-        Box::pin(async move {
-            let outcome = self.lock(name).await?;
-            if outcome != TryLock::Missing || !self.rows.creates() {
-                return Ok(outcome);
-            }
-            self.create(name).await?;
-            self.lock(name).await
-        })
+    fn lock<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<TryLock, Failed>> {
+        Box::pin(self.lock_row(name))
+    }
+
+    fn create<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(self.create_row(name))
     }
 
     fn unlock(&self) -> BoxFuture<'_, Result<(), Failed>> {

@@ -1,6 +1,6 @@
 //! The variables and status values of a server, and its identity.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use leasehold_core::Fault;
 
@@ -26,6 +26,18 @@ impl Server {
     /// The value with this name, if the server has it.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
+    }
+
+    /// For how long the server has run: the difference between two times in whole seconds. Zero if the clock was set
+    /// back behind the start of the server: the difference is then negative, and some servers show it as a very large
+    /// number without a sign.
+    ///
+    /// # Errors
+    /// If the server does not report it.
+    pub(super) fn uptime(&self) -> Result<Duration, Failed> {
+        let seconds = self.get("uptime").and_then(|seconds| seconds.parse::<i128>().ok());
+        let seconds = seconds.ok_or_else(|| Failed::new(Fault::Misconfigured, "it reports no Uptime"))?;
+        Ok(u32::try_from(seconds).map_or(Duration::ZERO, |seconds| Duration::from_secs(seconds.into())))
     }
 
     /// Whether this variable is on.
@@ -103,6 +115,16 @@ mod tests {
         };
         assert_eq!(member("1", "ON"), member("2", "ON"));
         assert_ne!(member("1", "OFF"), member("2", "OFF"));
+    }
+
+    #[test]
+    fn a_clock_behind_the_start_is_no_uptime() {
+        let uptime = |seconds| server(&[("uptime", seconds)]).uptime();
+        assert_eq!(uptime("60").unwrap(), Duration::from_secs(60));
+        for behind in ["-60", "18446744073709551556"] {
+            assert_eq!(uptime(behind).unwrap(), Duration::ZERO, "{behind}");
+        }
+        assert_eq!(uptime("soon").unwrap_err().fault, Fault::Misconfigured);
     }
 
     #[test]

@@ -17,6 +17,7 @@ statements! {
     META = "meta";
     CLAIM_MANY = "claim_many";
     CLAIM_ONE = "claim_one";
+    TAKE_ONE = "take_one";
     RELEASE_MANY = "release_many";
     RELEASE_ONE = "release_one";
     READ_RELEASED = "released";
@@ -39,4 +40,9 @@ statements! {
     LOOK = "look";
     SWEEP = "sweep";
     FORGET = "forget";
+    MEMO_READ = "memo_read";
+    MEMO_HEAD = "memo_head";
+    MEMO_PUT = "memo_put";
+    MEMO_ENDED = "memo_ended";
+    MEMO_SWEEP = "memo_sweep";
 }

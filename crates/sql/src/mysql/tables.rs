@@ -3,7 +3,7 @@
 use leasehold_core::{Fault, Lineage};
 
 use super::{
-    SCHEMA,
+    MEMO_SCHEMA, SCHEMA,
     conn::Conn,
     database::SLOTS_STATEMENTS,
     definitions::Definitions,
@@ -27,6 +27,8 @@ pub(super) struct FoundTables {
     pub(super) lineage: Lineage,
     /// Whether the server is read-only: then the tables are only inspected.
     pub(super) is_replica: bool,
+    /// Whether the table of memos was found and checked.
+    pub(super) has_memos: bool,
     /// Whether the server ends abandoned transactions.
     pub(super) ends_idle_transactions: bool,
     /// The connection slots of the server when the connection was opened.
@@ -68,6 +70,7 @@ pub(super) async fn find_tables(
             .map_err(|execute_error| execute_error.classify(Commits::Never))?;
         definitions = Definitions::read(&sets)?;
     }
+    let memos = definitions.take_memos();
     // Reading a view would execute code of another user.
     definitions.check_trust()?;
     let mut meta = meta_row(conn).await?;
@@ -97,9 +100,34 @@ pub(super) async fn find_tables(
     Ok(Some(FoundTables {
         lineage,
         is_replica,
+        // An unusable table of memos stops no lock: other users may have created it. The requests for memos report it.
+        has_memos: memos.check_memos().unwrap_or(false),
         ends_idle_transactions: server.ends_idle_transactions(),
         slots,
     }))
+}
+
+/// Whether the table of memos exists; creates it if `missing_tables` says so. Must not be called in a transaction.
+pub(super) async fn find_memos(conn: &mut Conn, missing_tables: MissingTables) -> Result<bool, Failed> {
+    let found = look_for_memos(conn).await?;
+    if found || missing_tables == MissingTables::Leave {
+        return Ok(found);
+    }
+    // Without the other tables: the rights to lock do not suffice to create them again.
+    let created = conn.execute(MEMO_SCHEMA).await.map(drop);
+    // Another client, of another user, may have created it at the same time.
+    if look_for_memos(conn).await? {
+        return Ok(true);
+    }
+    let what = "its table leasehold_memo does not exist, and creating it";
+    created.map_err(|execute_error| creation_error(what, &execute_error)).map(|()| false)
+}
+
+/// Whether the table of memos exists. Fails if it is not as leasehold makes it.
+async fn look_for_memos(conn: &mut Conn) -> Result<bool, Failed> {
+    let sets = conn.execute(DEFINITIONS.statements()).await;
+    let sets = sets.map_err(|execute_error| execute_error.classify(Commits::Never))?;
+    Definitions::read(&sets)?.take_memos().check_memos()
 }
 
 /// The row that identifies the tables.
@@ -114,11 +142,15 @@ async fn meta_row(conn: &mut Conn) -> Result<Option<mysql_async::Row>, Failed> {
 /// Creates the tables. Several clients can do so at the same time: each statement does nothing if another client has
 /// already executed the same statement.
 async fn create(conn: &mut Conn) -> Result<(), Failed> {
-    conn.execute(SCHEMA).await.map(drop).map_err(|execute_error| {
-        let failed = execute_error.classify(Commits::Never);
-        let fault = if failed.fault == Fault::Denied { Fault::Misconfigured } else { failed.fault };
-        Failed::new(fault, format!("its tables do not exist, and creating them failed: {failed}; {REMEDY}"))
-    })
+    let what = "its tables do not exist, and creating them";
+    conn.execute(SCHEMA).await.map(drop).map_err(|execute_error| creation_error(what, &execute_error))
+}
+
+/// The error for tables that could not be created.
+fn creation_error(what: &str, execute_error: &ExecuteError) -> Failed {
+    let failed = execute_error.classify(Commits::Never);
+    let fault = if failed.fault == Fault::Denied { Fault::Misconfigured } else { failed.fault };
+    Failed::new(fault, format!("{what} failed: {failed}; {REMEDY}"))
 }
 
 /// The error for a failed read of `leasehold_meta`.

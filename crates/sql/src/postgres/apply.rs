@@ -21,7 +21,7 @@ use crate::{
 const BEGIN: &str = "BEGIN";
 /// Begins the second attempt of a transaction, after the first one exceeded the lock timeout of the session. A wait of
 /// more than 3 s means that another session is stuck.
-const BEGIN_WITH_LONG_LOCK_TIMEOUT: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
+pub(super) const BEGIN_WITH_LONG_LOCK_TIMEOUT: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
 /// Lets a transaction that has begun wait longer for locks.
 const LONG_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '3s'";
 /// Begins a transaction in a session with unknown settings, behind a pooler.
@@ -36,8 +36,7 @@ const STATEMENTS: [&Sql; 4] = [&LOCK, &LOCK_NEW, &CLAIMS, &WRITE];
 pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, Failed> {
     let before_commit = |error: Error| classify(&error, Stage::BeforeCommit);
     conn.prepare(&STATEMENTS).await.map_err(before_commit)?;
-    let begin = if conn.keeps_session() { BEGIN } else { BEGIN_BEHIND_POOLER };
-    let mut snapshot = read_or_create(conn, name.as_str(), begin).await;
+    let mut snapshot = read_or_create(conn, name.as_str(), begin_statement(conn)).await;
     if conn.keeps_session() && snapshot.as_ref().is_err_and(is_locked_out) {
         conn.run("ROLLBACK").await.map_err(before_commit)?;
         snapshot = read_or_create(conn, name.as_str(), BEGIN_WITH_LONG_LOCK_TIMEOUT).await;
@@ -45,15 +44,20 @@ pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed
     let (lock, claims, now) = decode(&snapshot.map_err(before_commit)?)?;
     let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was just created is missing"))?;
     let changes = Snapshot { now, floor: now, lineage: conn.lineage(), lock, claims }.apply(verb)?;
-    write(conn, name.as_str(), &changes).await?;
+    write_changes(conn, name.as_str(), &changes).await?;
     Ok(Timed { now, value: changes })
 }
 
+/// The statement that begins a transaction.
+pub(super) fn begin_statement(conn: &Conn) -> &'static str {
+    if conn.keeps_session() { BEGIN } else { BEGIN_BEHIND_POOLER }
+}
+
 /// The result of `lock.sql` (the row of the name, if it has one), and of `claims.sql` (the rows of its claims).
-type NameRows = (Vec<Row>, Vec<Row>);
+pub(super) type NameRows = (Vec<Row>, Vec<Row>);
 
 /// Decodes the rows: the row of the name, its claims, and the time of the database.
-fn decode((lock, claims): &NameRows) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64), Failed> {
+pub(super) fn decode((lock, claims): &NameRows) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64), Failed> {
     let lock = lock.first().map(|row| lock_row(row, 0)).transpose()?;
     let mut now = None;
     let mut claim_rows = Vec::with_capacity(claims.len());
@@ -68,16 +72,16 @@ fn decode((lock, claims): &NameRows) -> Result<(Option<LockRow>, Vec<ClaimRow>, 
 
 /// Locks the row of the name, and reads everything about the name.
 async fn read_or_create(conn: &Conn, name: &str, begin: &str) -> Result<NameRows, Error> {
-    let snapshot = read(conn, name, begin).await?;
+    let snapshot = read_locked(conn, name, begin).await?;
     if !snapshot.0.is_empty() {
         return Ok(snapshot);
     }
     conn.query(&LOCK_NEW, &[&name]).await?;
-    read(conn, name, "SELECT 1").await
+    read_locked(conn, name, "SELECT 1").await
 }
 
 /// Executes `first_statement`, locks the row of the name, and reads everything about the name, in one round trip.
-async fn read(conn: &Conn, name: &str, first_statement: &str) -> Result<NameRows, Error> {
+pub(super) async fn read_locked(conn: &Conn, name: &str, first_statement: &str) -> Result<NameRows, Error> {
     let parameters: &[&(dyn ToSql + Sync)] = &[&name];
     // `biased` polls the three futures in this order, so the statements are sent in this order.
     let begin = conn.run(first_statement);
@@ -89,16 +93,34 @@ async fn read(conn: &Conn, name: &str, first_statement: &str) -> Result<NameRows
 }
 
 /// Writes and commits, in one round trip.
-async fn write(conn: &Conn, name: &str, changes: &Changes) -> Result<(), Failed> {
+pub(super) async fn write_changes(conn: &Conn, name: &str, changes: &Changes) -> Result<(), Failed> {
     if !changes.has_row_changes() {
         return conn.run("COMMIT").await.map_err(|error| classify(&error, Stage::BeforeCommit));
     }
+    commit_with(conn, name, async { Ok(()) }, Some(changes)).await
+}
+
+/// Executes the statement `first`, then writes the changes, if there are any, and commits: all in one round trip.
+pub(super) async fn commit_with(
+    conn: &Conn,
+    name: &str,
+    first: impl Future<Output = Result<(), Error>>,
+    changes: Option<&Changes>,
+) -> Result<(), Failed> {
+    let changes = changes.filter(|changes| changes.has_row_changes());
     // A commit with notifications waits for a lock that is shared by the whole server.
-    let may_wait = conn.keeps_session() && !changes.notifications.is_empty();
+    let may_wait = conn.keeps_session() && changes.is_some_and(|changes| !changes.notifications.is_empty());
     let timeout_set = async { if may_wait { conn.run(LONG_LOCK_TIMEOUT).await } else { Ok(()) } };
-    let (timeout_set, written, committed) =
-        tokio::join!(biased; timeout_set, execute_write(conn, name, changes), conn.run("COMMIT"));
-    timeout_set.and(written).and(committed).map_err(|error| classify(&error, Stage::Commit))
+    let write = async {
+        match changes {
+            Some(changes) => execute_write(conn, name, changes).await,
+            None => Ok(()),
+        }
+    };
+    // `biased` polls the futures in this order, so the statements are sent in this order.
+    let (timeout_set, first, written, committed) =
+        tokio::join!(biased; timeout_set, first, write, conn.run("COMMIT"));
+    timeout_set.and(first).and(written).and(committed).map_err(|error| classify(&error, Stage::Commit))
 }
 
 /// Executes `write.sql`, whose 32 parameters are in the order of its text.

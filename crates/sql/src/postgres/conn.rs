@@ -171,6 +171,14 @@ impl Conn {
         Ok(())
     }
 
+    /// Whether the table of memos exists; creates it if `missing_tables` says so.
+    pub(crate) async fn find_memos(&self, missing_tables: MissingTables) -> Result<bool, Failed> {
+        match &self.tables {
+            Some(tables) => tables.find_memos(self, missing_tables).await,
+            None => Ok(false),
+        }
+    }
+
     pub(crate) const fn has_tables(&self) -> bool {
         self.tables.is_some()
     }

@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use leasehold_core::{BoxFuture, Claim, ClaimId, Contact, Fault, Guarantee, Hold, Lineage, Name, Release};
+use leasehold_core::{
+    BoxFuture, Claim, ClaimId, Contact, Fault, Guarantee, Hold, Lineage, MemoWrite, Name, Release,
+};
 use tokio_postgres::{Row, types::ToSql};
 
 use super::{
@@ -11,11 +13,12 @@ use super::{
     error::{Stage, classify, is_locked_out},
     guarantee::{SETTINGS, guarantee},
     listener::Listener,
+    memos,
     pool::{Borrowed, Pool},
     rows::{LOCK_COLUMNS, claim_row, client_number, column, connection_slots, id, lock_row},
     statements::{
-        CLAIM_MANY, CLAIM_ONE, FORGET, LOOK, NAMES_LIKE, REFRESH, REFRESH_AND_SLOTS, RELEASE_MANY,
-        RELEASE_ONE, RENEW_CLAIMS, RENEW_LOCKS, SWEEP, Sql,
+        CLAIM_MANY, CLAIM_ONE, FORGET, LOOK, MEMO_SWEEP, NAMES_LIKE, REFRESH, REFRESH_AND_SLOTS,
+        RELEASE_MANY, RELEASE_ONE, RENEW_CLAIMS, RENEW_LOCKS, SWEEP, Sql,
     },
     tables::replica_error,
 };
@@ -25,6 +28,7 @@ use crate::{
         Database, DbFuture, Failed, FastGrant, LookResult, MissingTables, QueueEntry, Refreshed, Timed,
         replica_guarantee,
     },
+    memo::{MemoWritten, StoredMemo},
     row::{ClientId, duration_micros, first_token, previous_code},
     step::{Changes, ClientNotification, Snapshot, Verb},
 };
@@ -403,6 +407,43 @@ impl Database for Postgres {
             }
             let is_full_part = i64::try_from(rows.len()).is_ok_and(|found| found == count);
             Ok((expired, last.filter(|_| is_full_part)))
+        })
+    }
+
+    fn read_memo<'a>(&'a self, name: &'a Name) -> DbFuture<'a, Option<Timed<StoredMemo>>> {
+        Box::pin(async move {
+            let borrowed = self.pool.borrow_with(MissingTables::Leave).await?;
+            if borrowed.conn.is_replica() {
+                return Err(replica_error());
+            }
+            if !borrowed.conn.find_memos(MissingTables::Leave).await? {
+                borrowed.give_back()?;
+                return Ok(None);
+            }
+            let row = memos::read(&borrowed.conn, name).await?;
+            borrowed.give_back()?;
+            Ok(row)
+        })
+    }
+
+    fn write_memo<'a>(&'a self, write: &'a MemoWrite) -> DbFuture<'a, Timed<MemoWritten>> {
+        Box::pin(async move {
+            let borrowed = self.listener.borrow_for_transaction().await?;
+            borrowed.conn.find_memos(MissingTables::Create).await?;
+            let written = memos::write(&borrowed.conn, write).await?;
+            borrowed.give_back()?;
+            Ok(written)
+        })
+    }
+
+    fn sweep_memos(&self) -> DbFuture<'_, usize> {
+        Box::pin(async move {
+            let borrowed = self.pool.borrow().await?;
+            if borrowed.conn.find_memos(MissingTables::Leave).await? {
+                let rows = query_borrowed(borrowed, &MEMO_SWEEP, &[]).await?;
+                return Ok(rows.map_or(0, |rows| rows.len()));
+            }
+            borrowed.give_back().map(|()| 0)
         })
     }
 

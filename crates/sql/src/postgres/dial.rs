@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, pin::pin, sync::atomic::Ordering, time::Duration}
 use futures_util::future::{Either, select};
 use leasehold_core::Fault;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio_postgres::{
     Client, Connection, SimpleQueryMessage,
     config::{Host, SslMode, SslNegotiation},
@@ -130,8 +130,9 @@ async fn connect_to_host(
 async fn open_stream(server: &Server, host: &Host, port: u16) -> Result<CheckedStream, Failed> {
     let name = match host {
         Host::Tcp(name) => name,
+        #[cfg(unix)]
         Host::Unix(directory) => {
-            let stream = UnixStream::connect(directory.join(format!(".s.PGSQL.{port}"))).await;
+            let stream = tokio::net::UnixStream::connect(directory.join(format!(".s.PGSQL.{port}"))).await;
             return Ok(plain_stream(stream.map_err(|error| connect_failed(&error))?, true));
         }
     };

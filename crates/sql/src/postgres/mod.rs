@@ -8,6 +8,7 @@ pub(crate) mod dial;
 pub(crate) mod error;
 pub(crate) mod guarantee;
 mod listener;
+mod memos;
 pub(crate) mod messages;
 mod notification_handler;
 pub(crate) mod notification_text;
@@ -16,6 +17,7 @@ mod pool;
 mod row_hold;
 mod rows;
 mod server;
+mod server_start;
 mod session;
 mod statements;
 mod stream;
@@ -55,4 +57,7 @@ pub fn foreign_table_engine(config: Config, table: ForeignTable, env: &Env) -> F
 }
 
 /// The statements that create the tables, for users who create them in another way.
-pub const SCHEMA: &str = include_str!("sql/schema.sql");
+pub const SCHEMA: &str = concat!(include_str!("sql/schema.sql"), include_str!("sql/schema_memo.sql"));
+
+/// The part of [`SCHEMA`] that creates the table of memos.
+const MEMO_SCHEMA: &str = include_str!("sql/schema_memo.sql");

@@ -4,7 +4,6 @@
 use std::{
     env, fs,
     io::{self, Read},
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -41,6 +40,7 @@ pub(crate) fn password(server: &Server, host: &Host, port: u16) -> Result<Option
     let port = port.to_string();
     let host = match host {
         Host::Tcp(name) => vec![name.as_str()],
+        #[cfg(unix)]
         Host::Unix(directory) => directory.to_str().into_iter().chain(["localhost"]).collect(),
     };
     let login_fields = [&host[..], &[&port], &[database], &[&user]];
@@ -63,7 +63,19 @@ fn read(path: &Path) -> io::Result<(String, bool)> {
     }
     let mut text = Vec::new();
     fs::File::open(path)?.take(MAX_FILE).read_to_end(&mut text)?;
-    Ok((String::from_utf8_lossy(&text).into_owned(), metadata.permissions().mode() & 0o077 != 0))
+    Ok((String::from_utf8_lossy(&text).into_owned(), is_open_to_others(&metadata)))
+}
+
+#[cfg(unix)]
+fn is_open_to_others(metadata: &fs::Metadata) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    metadata.permissions().mode() & 0o077 != 0
+}
+
+/// Windows has no such bits. As libpq does, leasehold does not check the file there.
+#[cfg(not(unix))]
+fn is_open_to_others(_: &fs::Metadata) -> bool {
+    false
 }
 
 /// The password of a line `host:port:database:user:password`, if each of the other fields is `*` or one of the values

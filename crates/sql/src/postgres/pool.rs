@@ -113,7 +113,7 @@ impl Pool {
     async fn open(&self, missing_tables: MissingTables) -> Result<Conn, Failed> {
         let opened = Conn::open(&self.config, missing_tables, Weak::clone(&self.handler)).await;
         let conn = opened.inspect_err(|failed| self.contact.record_failure(failed.fault, &failed.message))?;
-        self.contact.record_connected();
+        self.contact.record_connected_to(&self.config.server.address.to_string());
         self.note_tables(&conn);
         Ok(conn)
     }

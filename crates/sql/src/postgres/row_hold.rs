@@ -25,13 +25,11 @@ use super::{
     dial::{Dialed, dial},
     error::{Stage, classify},
     rows::column,
+    server_start::ServerStart,
 };
 use crate::{
     database::Failed,
-    row_hold::{
-        self, EndReport, LookedRow, RowEngine, RowHolder, RowServer, RowSession, RowTable, TryLock,
-        not_created,
-    },
+    row_hold::{self, EndReport, LookedRow, RowEngine, RowHolder, RowServer, RowSession, RowTable, TryLock},
     runtime,
 };
 
@@ -48,16 +46,10 @@ const SETTINGS: [(&str, &str); 7] = [
 ];
 /// The settings that the server shows, and whether the session is encrypted for a network (`tcp_` settings are 0 on a
 /// unix socket).
-const SHOWN: &str = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY($1)";
+const SHOWN: &str =
+    "SELECT name, setting FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) ANY($1)";
 /// From version 17 on the server can end long transactions.
-const NO_TRANSACTION_LIMIT: &str = "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'";
-/// What tells apart the servers whose positions in their logs cannot be compared. After a crash the end of the log may
-/// be lost, so a restart begins a new lineage. After a crash of one backend the server ends all sessions and goes on
-/// with the same start time; it then resets all its statistics. A single reset by hand changes one of the two times
-/// only.
-const LINEAGE: &str = "SELECT system_identifier, (EXTRACT(epoch FROM greatest(pg_catalog.pg_postmaster_start_time(), \
-    least((SELECT stats_reset FROM pg_catalog.pg_stat_bgwriter), (SELECT stats_reset FROM pg_catalog.pg_stat_archiver)))) \
-    * 1000000)::bigint FROM pg_catalog.pg_control_system()";
+const NO_TRANSACTION_LIMIT: &str = "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'transaction_timeout'";
 /// How long the driver may take to say farewell to the server. It waits for the answers to all requests first.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 /// The position in the log of the server. The lock of a row is a record in the log, so the position after it is larger
@@ -108,8 +100,8 @@ impl RowServer for Server {
         })
     }
 
-    fn described(&self, name: &Name) -> String {
-        self.rows.described(name)
+    fn rows(&self) -> &RowTable {
+        &self.rows
     }
 
     fn contact(&self) -> &Contact {
@@ -150,6 +142,10 @@ impl Session {
         self.client.query_typed(NO_TRANSACTION_LIMIT, &[]).await.map_err(failed)?;
         let names: Vec<&str> = SETTINGS.iter().map(|(name, _)| *name).collect();
         let shown = self.client.query_typed(SHOWN, &[(&names, Type::TEXT_ARRAY)]).await.map_err(failed)?;
+        if shown.len() != SETTINGS.len() {
+            let message = format!("the session has {} of {} settings", shown.len(), SETTINGS.len());
+            return Err(Failed::new(Fault::Misconfigured, message));
+        }
         for row in &shown {
             let (name, value): (&str, &str) = (column(row, 0)?, column(row, 1)?);
             let wanted = SETTINGS.iter().find(|(known, _)| *known == name).map_or("", |(_, wanted)| wanted);
@@ -161,9 +157,8 @@ impl Session {
                 return Err(Failed::new(Fault::Misconfigured, message));
             }
         }
-        let row = self.client.query_typed_one(LINEAGE, &[]).await.map_err(failed)?;
-        let (system, start): (i64, i64) = (column(&row, 0)?, column(&row, 1)?);
-        Ok(Lineage::new(u128::from(system.cast_unsigned()) << 64 | u128::from(start.cast_unsigned())))
+        // A crash may lose the end of the log, so each start begins a new lineage.
+        Ok(ServerStart::read(&self.client).await?.lineage)
     }
 
     /// The condition for the row of a name, and its parameters.
@@ -183,7 +178,7 @@ impl Session {
     }
 
     /// Begins a transaction, locks the row, and reads the position in the log, in one round trip.
-    async fn lock(&self, name: &Name) -> Result<TryLock, Failed> {
+    async fn lock_row(&self, name: &Name) -> Result<TryLock, Failed> {
         let (condition, values) = self.condition(name);
         let text =
             format!("SELECT 1 FROM {} WHERE {condition} LIMIT 2 FOR UPDATE NOWAIT", self.rows.quoted('"'));
@@ -215,7 +210,7 @@ impl Session {
     }
 
     /// Creates the row of a name, unless there is one.
-    async fn create(&self, name: &Name) -> Result<(), Failed> {
+    async fn create_row(&self, name: &Name) -> Result<(), Failed> {
         let columns = self.rows.columns(name, '"');
         let names: Vec<&str> = columns.iter().map(|(column, _)| column.as_str()).collect();
         let values: Vec<&str> = columns.iter().map(|(_, value)| *value).collect();
@@ -226,7 +221,7 @@ impl Session {
             names.join(", "),
             numbers.join(", ")
         );
-        self.query(&text, &values).await.map(drop).map_err(|error| not_created(failed(error)))
+        self.query(&text, &values).await.map(drop).map_err(failed)
     }
 }
 
@@ -235,15 +230,12 @@ fn no_row() -> Failed {
 }
 
 impl RowSession for Session {
-    fn try_lock<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<TryLock, Failed>> {
-        Box::pin(async move {
-            let outcome = self.lock(name).await?;
-            if outcome != TryLock::Missing || !self.rows.creates() {
-                return Ok(outcome);
-            }
-            self.create(name).await?;
-            self.lock(name).await
-        })
+    fn lock<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<TryLock, Failed>> {
+        Box::pin(self.lock_row(name))
+    }
+
+    fn create<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(self.create_row(name))
     }
 
     fn unlock(&self) -> BoxFuture<'_, Result<(), Failed>> {
@@ -272,11 +264,12 @@ impl RowSession for Session {
             // The row has the number of the last transaction that locked it, and that transaction has a lock on its own
             // number until it ends.
             let text = format!(
-                "SELECT r.xmax = '0'::xid, l.pid::bigint, COALESCE(a.application_name, ''), COALESCE(pg_catalog.host(a.client_addr), 'a local socket'), \
-                 EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) a.xact_start)::float8 \
+                "SELECT r.xmax OPERATOR(pg_catalog.=) '0'::pg_catalog.xid, l.pid::bigint, COALESCE(a.application_name, ''), COALESCE(pg_catalog.host(a.client_addr), 'a local socket'), \
+                 EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) a.xact_start)::pg_catalog.float8 \
                  FROM (SELECT xmax FROM {} WHERE {condition}) AS r LEFT JOIN pg_catalog.pg_locks AS l \
-                 ON l.locktype = 'transactionid' AND l.transactionid = r.xmax AND l.granted AND l.mode = 'ExclusiveLock' \
-                 LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid ORDER BY l.pid LIMIT 1",
+                 ON l.locktype OPERATOR(pg_catalog.=) 'transactionid' AND l.transactionid OPERATOR(pg_catalog.=) r.xmax \
+                 AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' \
+                 LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid ORDER BY l.pid LIMIT 1",
                 self.rows.quoted('"')
             );
             let rows = self.query(&text, &values).await.map_err(failed)?;
@@ -295,7 +288,7 @@ impl RowSession for Session {
             }
             // Several transactions can share the lock of a row, as a foreign key does: then the row has another number,
             // and only a try to lock it tells whether one of them has not ended.
-            let outcome = self.lock(name).await?;
+            let outcome = self.lock_row(name).await?;
             if matches!(outcome, TryLock::Locked(_)) {
                 self.unlock().await?;
             }

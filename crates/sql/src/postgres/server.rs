@@ -109,6 +109,7 @@ impl Server {
     fn hosts_for_messages(&self) -> String {
         let host = |(host, port): (&Host, u16)| match host {
             Host::Tcp(name) => format!("{name}:{port}"),
+            #[cfg(unix)]
             Host::Unix(directory) => directory.display().to_string(),
         };
         self.hosts_with_ports().map(host).collect::<Vec<_>>().join(",")
@@ -209,6 +210,7 @@ mod tests {
             let server = read(rest, parameters).unwrap();
             let named = |(host, port): (&Host, u16)| match host {
                 Host::Tcp(name) => format!("{name} {port}"),
+                #[cfg(unix)]
                 Host::Unix(directory) => format!("{} {port}", directory.display()),
             };
             assert_eq!(server.hosts_with_ports().map(named).collect::<Vec<_>>().join(", "), hosts, "{rest}");

@@ -12,7 +12,7 @@ pub(crate) struct Sql {
 }
 
 /// The number of statements.
-pub(crate) const STATEMENT_COUNT: usize = 17;
+pub(crate) const STATEMENT_COUNT: usize = 21;
 
 const NAMES: Type = Type::TEXT_ARRAY;
 const IDS: Type = Type::BYTEA_ARRAY;
@@ -71,4 +71,8 @@ statements! {
     SLOTS = 15 "slots" [];
     // One statement, so that a waiting client sends no second one.
     REFRESH_AND_SLOTS = 16 "refresh" LEFT JOIN "slots" [NAMES, IDS, LONGS, LONGS];
+    MEMO_READ = 17 "memo_read" [TEXT];
+    MEMO_HEAD = 18 "memo_head" [TEXT];
+    MEMO_PUT = 19 "memo_put" [TEXT, TEXT, ID, LONG, TEXT, LONG, ID, LONG, ID];
+    MEMO_SWEEP = 20 "memo_sweep" [];
 }

@@ -8,13 +8,16 @@
 //! tables, qualifies everything with its schema. After this statement the `search_path` only has the schemas of the
 //! system, and the names of the tables are qualified.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use leasehold_core::{Fault, Lineage};
 use tokio_postgres::{
-    Row,
+    Error, Row,
     types::{ToSql, Type},
 };
 
 use super::{
+    MEMO_SCHEMA, SCHEMA,
     config::Config,
     conn::Conn,
     error::{Stage, classify, is_missing_column, pooler_error},
@@ -28,8 +31,6 @@ use crate::{
 
 /// The version of the tables.
 const VERSION: i32 = 1;
-/// The statements that create the tables.
-const SCHEMA: &str = include_str!("sql/schema.sql");
 /// Restricts lookup by name to functions, operators and types of the system, for the session.
 pub(crate) const RESTRICT_SEARCH_PATH: &str = "SET search_path = pg_catalog, pg_temp";
 /// The same for one transaction, behind a pooler.
@@ -43,7 +44,7 @@ const META: &str = include_str!("sql/meta.sql");
 /// Reads the definition of the tables.
 const DEFINITIONS: &str = include_str!("sql/definitions.sql");
 
-/// The columns that are read and written, per table.
+/// The columns that are read and written, per table of locks.
 const COLUMNS: [(&str, ColumnsByType); 3] = [
     ("leasehold_meta", &[("smallint", &["one"]), ("integer", &["version"]), ("text", &["lineage"])]),
     (
@@ -68,6 +69,17 @@ const COLUMNS: [(&str, ColumnsByType); 3] = [
         ],
     ),
 ];
+/// The table of memos. Tables that an earlier version of leasehold made lack it.
+const MEMO_TABLE: &str = "leasehold_memo";
+/// Its columns.
+const MEMO_COLUMNS: (&str, ColumnsByType) = (
+    MEMO_TABLE,
+    &[
+        ("text", &["name", "kind", "lineage"]),
+        ("bytea", &["id", "print", "content"]),
+        ("bigint", &["number", "token", "ends"]),
+    ],
+);
 
 /// The tables that a connection leads to.
 pub(crate) struct Tables {
@@ -77,6 +89,12 @@ pub(crate) struct Tables {
     pub(crate) slots: Option<ConnectionSlots>,
     /// The statements, with the qualified names of these tables.
     pub(crate) texts: [String; STATEMENT_COUNT],
+    /// The schema of the tables.
+    schema: String,
+    /// The role whose tables are trusted as well.
+    owner: Option<String>,
+    /// Whether the table of memos was found and checked.
+    has_memos: AtomicBool,
 }
 
 impl Tables {
@@ -125,7 +143,7 @@ impl Tables {
                 "its tables do not exist, and there is no schema to create them in: name one with schema=",
             ));
         };
-        let quoted_schema = format!("\"{}\"", schema.replace('"', "\"\""));
+        let quoted_schema = quoted(schema);
         if existing.is_none() {
             if missing_tables == MissingTables::Leave {
                 return Ok(None);
@@ -138,6 +156,7 @@ impl Tables {
             .query_unprepared(DEFINITIONS, &[(&schema, Type::TEXT), (&owner, Type::TEXT)])
             .await
             .map_err(before_commit)?;
+        let (memos, definitions): (Vec<Row>, Vec<Row>) = definitions.into_iter().partition(is_of_memos);
         // Reading a view would execute code of another user.
         check_trust(&definitions)?;
         let meta = qualify(&quoted_schema, META);
@@ -153,15 +172,81 @@ impl Tables {
         if lineage.is_none() && missing_tables == MissingTables::Create {
             return Err(replica_error());
         }
-        check_columns(&definitions)?;
-        Ok(Some(Self { lineage, slots, texts: texts(|text| qualify(&quoted_schema, text)) }))
+        check_columns(&definitions, &COLUMNS)?;
+        let (schema, owner) = (schema.to_owned(), owner.map(str::to_owned));
+        // An unusable table of memos stops no lock: other users may have created it. The requests for memos report it.
+        let has_memos = AtomicBool::new(check_memos(&memos).unwrap_or(false));
+        let texts = texts(|text| qualify(&quoted_schema, text));
+        Ok(Some(Self { lineage, slots, texts, schema, owner, has_memos }))
     }
+
+    /// Whether the table of memos exists; creates it if `missing_tables` says so. Must not be called in a transaction.
+    pub(crate) async fn find_memos(
+        &self,
+        conn: &Conn,
+        missing_tables: MissingTables,
+    ) -> Result<bool, Failed> {
+        if self.has_memos.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let mut found = self.look_for_memos(conn).await?;
+        if !found && missing_tables == MissingTables::Create {
+            let created = create_memos(conn, &quoted(&self.schema)).await;
+            if created.is_err() {
+                // The transaction that failed.
+                conn.run("ROLLBACK").await.map_err(|error| classify(&error, Stage::BeforeCommit))?;
+            }
+            // Another client, of another user, may have created it at the same time.
+            found = self.look_for_memos(conn).await?;
+            if !found {
+                created?;
+            }
+        }
+        self.has_memos.store(found, Ordering::Relaxed);
+        Ok(found)
+    }
+
+    /// Whether the table of memos exists. Fails if it is not as leasehold makes it.
+    async fn look_for_memos(&self, conn: &Conn) -> Result<bool, Failed> {
+        let begin = if conn.keeps_session() { "SELECT 1" } else { "BEGIN" };
+        let path = if conn.keeps_session() { RESTRICT_SEARCH_PATH } else { RESTRICT_SEARCH_PATH_LOCALLY };
+        let end = if conn.keeps_session() { "SELECT 1" } else { "COMMIT" };
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&self.schema, Type::TEXT), (&self.owner, Type::TEXT)];
+        let definitions = conn.query_unprepared(DEFINITIONS, &parameters);
+        let (begun, path_set, definitions, ended) =
+            tokio::join!(biased; conn.run(begin), conn.run(path), definitions, conn.run(end));
+        let definitions = begun.and(path_set).and(definitions).and_then(|rows| ended.map(|()| rows));
+        let mut definitions = definitions.map_err(|error| classify(&error, Stage::BeforeCommit))?;
+        definitions.retain(is_of_memos);
+        check_memos(&definitions)
+    }
+}
+
+/// The name of a schema as an identifier.
+fn quoted(schema: &str) -> String {
+    format!("\"{}\"", schema.replace('"', "\"\""))
+}
+
+/// Whether this is the definition of the table of memos.
+fn is_of_memos(definition: &Row) -> bool {
+    text(definition, 0).is_ok_and(|table| table == Some(MEMO_TABLE))
+}
+
+/// Whether the table of memos exists, by its definition. Fails if it is not as leasehold makes it.
+fn check_memos(definition: &[Row]) -> Result<bool, Failed> {
+    if definition.is_empty() {
+        return Ok(false);
+    }
+    check_trust(definition)?;
+    check_columns(definition, &[MEMO_COLUMNS])?;
+    Ok(true)
 }
 
 /// Qualifies the names of the tables in a statement by the schema. The name of the schema can itself contain the name
 /// of a table, so each name of a table is first replaced by a placeholder.
 fn qualify(quoted_schema: &str, text: &str) -> String {
-    let tables = || COLUMNS.iter().map(|(table, _)| *table).zip('\u{1}'..);
+    let tables = || COLUMNS.iter().chain([&MEMO_COLUMNS]).map(|(table, _)| *table).zip('\u{1}'..);
     let with_placeholders = tables()
         .fold(text.to_owned(), |text, (table, placeholder)| text.replace(table, &placeholder.to_string()));
     tables().fold(with_placeholders, |text, (table, placeholder)| {
@@ -198,16 +283,33 @@ async fn create(conn: &Conn, quoted_schema: &str, lacks_schema: bool) -> Result<
     let text = format!(
         "{begin} SET LOCAL lock_timeout = '2500ms'; SELECT pg_advisory_xact_lock({CREATION_LOCK}); {create_schema} {tables} {end}"
     );
-    conn.run(&text).await.map_err(|error| {
-        let failed = classify(&error, Stage::BeforeCommit);
-        let fault = if failed.fault == Fault::Denied { Fault::Misconfigured } else { failed.fault };
-        Failed::new(
-            fault,
-            format!(
-                "its tables do not exist, and creating them failed: {failed}; let a user who may create tables run the output of `leasehold schema`"
-            ),
-        )
-    })
+    conn.run(&text)
+        .await
+        .map_err(|error| creation_error("its tables do not exist, and creating them", &error))
+}
+
+/// Creates the table of memos, in a transaction. Several clients can do so at the same time. The rights to lock do not
+/// suffice to create the other tables again.
+async fn create_memos(conn: &Conn, quoted_schema: &str) -> Result<(), Failed> {
+    let table = qualify(quoted_schema, MEMO_SCHEMA);
+    let text = format!(
+        "BEGIN; {RESTRICT_SEARCH_PATH_LOCALLY}; SET LOCAL lock_timeout = '2500ms'; \
+         SELECT pg_advisory_xact_lock({CREATION_LOCK}); {table} COMMIT"
+    );
+    let what = format!("its table {MEMO_TABLE} does not exist, and creating it");
+    conn.run(&text).await.map_err(|error| creation_error(&what, &error))
+}
+
+/// The error for tables that could not be created.
+fn creation_error(what: &str, error: &Error) -> Failed {
+    let failed = classify(error, Stage::BeforeCommit);
+    let fault = if failed.fault == Fault::Denied { Fault::Misconfigured } else { failed.fault };
+    Failed::new(
+        fault,
+        format!(
+            "{what} failed: {failed}; let a user who may create tables run the output of `leasehold schema`"
+        ),
+    )
 }
 
 /// Checks that the tables do only what leasehold writes to them, whatever rights other users of this database have.
@@ -243,9 +345,9 @@ fn check_trust(definitions: &[Row]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Checks that the tables have exactly the columns that are read and written.
-fn check_columns(definitions: &[Row]) -> Result<(), Failed> {
-    for (table, columns) in COLUMNS {
+/// Checks that the tables have exactly these columns, which are read and written.
+fn check_columns(definitions: &[Row], tables: &[(&str, ColumnsByType)]) -> Result<(), Failed> {
+    for &(table, columns) in tables {
         let is_this_table = |row: &&Row| text(row, 0).is_ok_and(|name| name == Some(table));
         let Some(row) = definitions.iter().find(is_this_table) else {
             return Err(unusable_table(table, "does not exist: run the output of `leasehold schema`"));

@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{
     claims::{ClaimState, Claims},
+    not_created,
     server::{LONGEST_TTL, RowServer, RowSession, TryLock},
 };
 use crate::{database::Failed, engine::REQUEST_TIMEOUT, runtime};
@@ -177,7 +178,7 @@ impl Client {
             }
             TryLock::Missing => {
                 self.give_back(connection);
-                let row = self.server.described(&claim.name);
+                let row = self.server.rows().described(&claim.name);
                 let message = format!("there is no row {row}: insert it, or add create=yes to the URL");
                 Err(EngineError::new(Fault::Misconfigured, message))
             }
@@ -188,7 +189,7 @@ impl Client {
     async fn try_lock(&self, name: &Name) -> Result<(Connection, TryLock), Failed> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if let Some(connection) = idle.filter(|connection| !connection.session.has_ended()) {
-            match within(connection.session.try_lock(name)).await {
+            match within(self.try_on(&connection, name)).await {
                 Ok(outcome) => return Ok((connection, outcome)),
                 // The server may still execute a try that was not answered. A second try would find the row taken.
                 Err(failed) if !connection.session.has_ended() => return Err(failed),
@@ -196,8 +197,18 @@ impl Client {
             }
         }
         let connection = self.open().await?;
-        let outcome = within(connection.session.try_lock(name)).await?;
+        let outcome = within(self.try_on(&connection, name)).await?;
         Ok((connection, outcome))
+    }
+
+    /// Tries to lock the row of a name, and first creates a missing row if the client creates rows.
+    async fn try_on(&self, connection: &Connection, name: &Name) -> Result<TryLock, Failed> {
+        let outcome = connection.session.lock(name).await?;
+        if outcome != TryLock::Missing || !self.server.rows().creates() {
+            return Ok(outcome);
+        }
+        connection.session.create(name).await.map_err(not_created)?;
+        connection.session.lock(name).await
     }
 
     /// Opens a connection.

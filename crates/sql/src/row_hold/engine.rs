@@ -31,22 +31,21 @@ impl RowEngine {
     }
 
     fn view(&self, name: &Name, looked: LookedRow) -> View {
-        let mut view = View::free(name.clone(), self.client.server.described(name));
+        let mut view = View::free(name.clone(), self.client.server.rows().described(name));
         if let LookedRow::Locked(holder) = looked {
             let (id, owner, held) = holder.map_or_else(
                 || ("unknown".to_owned(), "a transaction; the server does not say whose".to_owned(), None),
                 |holder| (holder.session, holder.owner, holder.held),
             );
             let foreign = !owner.starts_with("leasehold");
-            let holder =
-                HolderView { id, owner, token: None, held, remaining: None, of_session: true, foreign };
+            let holder = HolderView::new(id, owner).times(held, None).of_session().foreign(foreign);
             view.add_holder(Mode::Exclusive, holder);
         }
         view
     }
 }
 
-leasehold_core::forward_engine!(RowEngine, |client| client.mailbox.read());
+leasehold_core::forward_engine!(RowEngine, memos: none, |client| client.mailbox.read());
 
 impl Inspect for RowEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {

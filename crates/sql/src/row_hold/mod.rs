@@ -41,7 +41,7 @@ pub(crate) fn several_rows(row: &str) -> Failed {
 
 /// The error for a row that the server refuses to create, for example because its name is too long, or because another
 /// column has no default.
-pub(crate) fn not_created(failed: Failed) -> Failed {
+fn not_created(failed: Failed) -> Failed {
     match failed.fault {
         Fault::Internal | Fault::Misconfigured => {
             Failed::new(Fault::Misconfigured, format!("the row cannot be created: {}", failed.message))

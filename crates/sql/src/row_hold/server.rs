@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{BoxFuture, Contact, Guarantee, Lineage, Name};
 
-use super::client::EndReport;
+use super::{client::EndReport, table::RowTable};
 use crate::database::Failed;
 
 /// The longest ttl of a hold. A server keeps a session whose client has vanished for longer than this: the settings of
@@ -30,7 +30,10 @@ pub(crate) enum TryLock {
 /// A connection that holds at most one row.
 pub(crate) trait RowSession: Send + Sync + 'static {
     /// Begins a transaction and tries to lock the row of a name, without waiting for another transaction.
-    fn try_lock<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<TryLock, Failed>>;
+    fn lock<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<TryLock, Failed>>;
+
+    /// Creates the row of a name, unless there is one.
+    fn create<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<(), Failed>>;
 
     /// Ends the transaction.
     fn unlock(&self) -> BoxFuture<'_, Result<(), Failed>>;
@@ -85,8 +88,8 @@ pub(crate) trait RowServer: Send + Sync + 'static {
     /// connection, even if the server does not answer.
     fn open(&self, end: EndReport) -> BoxFuture<'_, Result<Arc<dyn RowSession>, Failed>>;
 
-    /// The row of a name, for messages.
-    fn described(&self, name: &Name) -> String;
+    /// The rows that are the locks.
+    fn rows(&self) -> &RowTable;
 
     /// Whether the server was ever reached.
     fn contact(&self) -> &Contact;

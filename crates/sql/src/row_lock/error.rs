@@ -49,12 +49,14 @@ pub struct Failure {
     /// The text of the server or of the client library.
     pub(super) message: String,
     pub(super) source: Option<BoxedError>,
+    /// The server did nothing, because it does not know the statement. The transaction is as before.
+    pub(super) is_unknown_statement: bool,
 }
 
 impl Failure {
     /// A failure that the code of row locks itself finds.
     pub(super) fn new(kind: RowLockErrorKind, message: &str) -> Self {
-        Self { kind, message: message.to_owned(), source: None }
+        Self { kind, message: message.to_owned(), source: None, is_unknown_statement: false }
     }
 
     /// Another transaction has locked all names, or one of them if the call needs all.
@@ -67,7 +69,18 @@ impl Failure {
     where
         E: std::error::Error + Send + Sync + 'static,
     {
-        Self { kind, message, source: Some(Box::new(source)) }
+        Self { kind, message, source: Some(Box::new(source)), is_unknown_statement: false }
+    }
+
+    /// The failure of a statement that MySQL or MariaDB refused with this number.
+    #[cfg(any(feature = "sqlx", feature = "mysql_async"))]
+    pub(super) fn of_mysql<E>(number: u16, message: String, source: E) -> Self
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        // A syntax error, a text of comments only, and an unknown variable: all found before the statement runs.
+        let is_unknown_statement = matches!(number, 1064 | 1065 | 1193);
+        Self { is_unknown_statement, ..Self::of(mysql_kind(number), message, source) }
     }
 }
 
@@ -79,7 +92,7 @@ impl RowLockError {
 
     /// The error about these names, with what to do.
     pub(super) fn of(failure: Failure, lock: &RowLock, dialect: Dialect) -> Self {
-        let Failure { kind, message, source } = failure;
+        let Failure { kind, message, source, .. } = failure;
         let what_to_do = match kind {
             RowLockErrorKind::MissingTable => format!(": create it by {}", lock.schema(dialect)),
             RowLockErrorKind::Conflict | RowLockErrorKind::Disconnected => {
@@ -142,7 +155,7 @@ pub(super) fn postgres_kind(code: &str) -> RowLockErrorKind {
 
 /// The kind of an error of MySQL or MariaDB, by its number.
 #[cfg(any(feature = "sqlx", feature = "mysql_async"))]
-pub(super) fn mysql_kind(number: u16) -> RowLockErrorKind {
+fn mysql_kind(number: u16) -> RowLockErrorKind {
     match number {
         // The others are the ends of max_execution_time and max_statement_time.
         1205 | 3024 | 1969 => RowLockErrorKind::TimedOut,

@@ -1,13 +1,20 @@
 //! Row locks of MySQL and MariaDB.
 //!
-//! Four kinds of statements of text in one round trip: the first creates the rows that are missing and locks all of
-//! them, in the order of their names; the second reads their tokens as they are now; the third reads the tokens in the
-//! snapshot of the transaction; the last raises them. With REPEATABLE READ, the level of these servers if nobody
+//! MariaDB from 10.11.8 on checks the snapshot of a transaction by itself, so one statement creates, locks and raises
+//! the rows, and returns their tokens.
+//!
+//! Elsewhere four kinds of statements of text in one round trip: the first creates the rows that are missing and locks
+//! all of them, in the order of their names; the second reads their tokens as they are now; the third reads the tokens
+//! in the snapshot of the transaction; the last raises them. With REPEATABLE READ, the level of these servers if nobody
 //! changes it, a transaction that has read before has an old snapshot, and would read data from before the last commit
 //! under the lock. Then the two tokens differ, whatever the level is called, and the transaction must be run again.
 //! Names are written as hexadecimal digits, so that none of them can be taken for SQL.
 
-use std::{fmt::Write, time::Duration};
+use std::{
+    fmt::Write,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use super::{RowLock, RowLockErrorKind, error::Failure, request::Waiting, transaction::RowTransaction};
 
@@ -20,13 +27,25 @@ const ROLLS_BACK: &str = "SELECT CAST(0 AS SIGNED), CAST(@@innodb_rollback_on_ti
 const RESET: &str =
     "SET @leasehold_limit = NULL /*!50700 , SESSION innodb_lock_wait_timeout = @leasehold_limit */";
 
+/// Whether a server of this process did not execute the statement of [`Names::raise_checked`]. Then the calls begin
+/// with the statements that every server executes. This is a hint only: it says nothing about the next server.
+static LACKS_CHECK: AtomicBool = AtomicBool::new(false);
+
 pub(super) async fn lock<T: RowTransaction>(
     transaction: &mut T,
     lock: &RowLock,
 ) -> Result<Vec<(i64, i64)>, Failure> {
     let all: Vec<usize> = (1..=lock.names().len()).collect();
     match lock.waiting {
-        Waiting::AsTheServer => raise(transaction, lock, &all).await,
+        Waiting::AsTheServer => {
+            if !LACKS_CHECK.load(Ordering::Relaxed) {
+                if let Some(tokens) = raise_checked(transaction, lock, &all).await? {
+                    return Ok(tokens);
+                }
+                LACKS_CHECK.store(true, Ordering::Relaxed);
+            }
+            raise(transaction, lock, &all).await
+        }
         Waiting::AtMost(limit) => raise_within(transaction, lock, &all, limit).await,
         Waiting::Not | Waiting::Skip => try_raise(transaction, lock, &all).await,
     }
@@ -48,6 +67,24 @@ impl<'a> Names<'a> {
 
     fn joined(&self, text: impl Fn(usize, &str) -> String, separator: &str) -> String {
         self.names.iter().map(|(place, name)| text(*place, name)).collect::<Vec<_>>().join(separator)
+    }
+
+    /// Creates the missing rows, locks all, raises their tokens, and returns them. The server fails the statement if a
+    /// row has changed since the snapshot of the transaction. All of the text is a comment to every server but MariaDB
+    /// from 10.11.8 on. A later server without the check answers that it does not know the variable, and gets the other
+    /// statements.
+    fn raise_checked(&self) -> String {
+        let table = self.table;
+        let rows = self.joined(|_, name| format!("({name}, 1)"), ", ");
+        let place = match &self.names[..] {
+            [(place, _)] => place.to_string(),
+            _ => format!("FIELD(name, {})", self.joined(|_, name| name.to_owned(), ", ")),
+        };
+        format!(
+            "/*M!101108 SET STATEMENT innodb_snapshot_isolation = ON FOR \
+             INSERT INTO {table} (name, token) VALUES {rows} \
+             ON DUPLICATE KEY UPDATE token = {table}.token + 1 RETURNING CAST({place} AS SIGNED), token */"
+        )
     }
 
     /// Creates the missing rows, and locks all.
@@ -106,6 +143,20 @@ fn literal(name: &str) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     }) + "'"
+}
+
+/// Raises the tokens of all names by one statement, and waits for the transactions that have locked them. `None` if the
+/// server does not know the statement and did nothing.
+async fn raise_checked<T: RowTransaction>(
+    transaction: &mut T,
+    lock: &RowLock,
+    all: &[usize],
+) -> Result<Option<Vec<(i64, i64)>>, Failure> {
+    match transaction.rows(&Names::of(lock, all).raise_checked(), &[]).await {
+        Ok(tokens) => Ok((!tokens.is_empty()).then_some(tokens)),
+        Err(failure) if failure.is_unknown_statement => Ok(None),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Raises the tokens of the names at these places, and waits for the transactions that have locked them.
@@ -200,7 +251,61 @@ fn rolled_back() -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use futures_util::FutureExt;
+    use leasehold_core::BoxFuture;
+
+    use super::{super::transaction::Statements, *};
+    use crate::{Dialect, RowLockError};
+
+    /// The answer of a server, or the result of a call.
+    type Rows = Result<Vec<(i64, i64)>, Failure>;
+
+    /// A transaction on a server that gives these answers.
+    struct Answers {
+        answers: Vec<Rows>,
+        texts: Vec<String>,
+    }
+
+    impl Statements for Answers {
+        fn dialect(&self) -> Result<Dialect, RowLockError> {
+            Ok(Dialect::Mysql)
+        }
+
+        fn rows<'a>(&'a mut self, text: &'a str, _parameters: &'a [String]) -> BoxFuture<'a, Rows> {
+            self.texts.push(text.to_owned());
+            Box::pin(std::future::ready(self.answers.remove(0)))
+        }
+    }
+
+    /// The result of a call on such a server, and for each text that it sent whether it was the one statement.
+    fn locked(answers: Vec<Rows>) -> (Rows, Vec<bool>) {
+        let mut server = Answers { answers, texts: Vec::new() };
+        let result = lock(&mut server, &RowLock::from("n")).now_or_never().unwrap();
+        (result, server.texts.iter().map(|text| text.starts_with("/*M!101108 SET STATEMENT")).collect())
+    }
+
+    #[test]
+    fn a_server_that_does_not_know_the_one_statement_gets_the_others() {
+        let refused = |number| Failure::of_mysql(number, "refused".to_owned(), std::fmt::Error);
+        let (tokens, texts) = locked(vec![Ok(vec![(1, 4)])]);
+        assert_eq!((tokens.unwrap(), texts), (vec![(1, 4)], vec![true]));
+        // An error that ends the transaction: nothing else may be sent in it.
+        for number in [1020, 1205, 1213, 1206, 1142, 1146] {
+            let (failed, texts) = locked(vec![Err(refused(number))]);
+            assert!(failed.is_err() && texts == [true], "{number}");
+        }
+        // Errors before the statement ran, and a server that skips the comment without an error.
+        for first in [Err(refused(1064)), Err(refused(1065)), Err(refused(1193)), Ok(Vec::new())] {
+            LACKS_CHECK.store(false, Ordering::Relaxed);
+            let (tokens, texts) = locked(vec![first, Ok(vec![(1, 4), (-1, 4)])]);
+            assert_eq!((tokens.unwrap(), texts), (vec![(1, 5)], vec![true, false]));
+            // The next call does not ask again.
+            let (conflict, texts) = locked(vec![Ok(vec![(1, 4), (-1, 3)])]);
+            assert_eq!(conflict.unwrap_err().kind, RowLockErrorKind::Conflict);
+            assert_eq!(texts, [false]);
+        }
+        LACKS_CHECK.store(false, Ordering::Relaxed);
+    }
 
     #[test]
     fn names_are_written_as_digits_only() {

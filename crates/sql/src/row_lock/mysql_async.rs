@@ -3,11 +3,7 @@
 use leasehold_core::BoxFuture;
 use mysql_async::{Error, Transaction, prelude::Queryable};
 
-use super::{
-    RowLockError, RowLockErrorKind,
-    error::{Failure, mysql_kind},
-    transaction::Statements,
-};
+use super::{RowLockError, RowLockErrorKind, error::Failure, transaction::Statements};
 use crate::Dialect;
 
 impl Statements for Transaction<'_> {
@@ -36,7 +32,7 @@ impl Statements for Transaction<'_> {
 
 fn failure(error: Error) -> Failure {
     let (kind, message) = match &error {
-        Error::Server(answer) => (mysql_kind(answer.code), answer.message.clone()),
+        Error::Server(answer) => return Failure::of_mysql(answer.code, answer.message.clone(), error),
         Error::Io(_) | Error::Driver(mysql_async::DriverError::ConnectionClosed) => {
             (RowLockErrorKind::Disconnected, error.to_string())
         }

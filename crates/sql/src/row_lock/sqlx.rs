@@ -11,7 +11,7 @@ use sqlx::{
 
 use super::{
     RowLockError, RowLockErrorKind,
-    error::{Failure, mysql_kind, postgres_kind, sqlite_kind},
+    error::{Failure, postgres_kind, sqlite_kind},
     transaction::Statements,
 };
 use crate::Dialect;
@@ -68,7 +68,13 @@ where
 
 fn failure(error: Error) -> Failure {
     let (kind, message) = match &error {
-        Error::Database(answer) => (kind_of(&**answer), answer.message().to_owned()),
+        Error::Database(answer) => {
+            let message = answer.message().to_owned();
+            match mysql_number(&**answer) {
+                Some(number) => return Failure::of_mysql(number, message, error),
+                None => (kind_of(&**answer), message),
+            }
+        }
         Error::Io(_) | Error::PoolClosed | Error::WorkerCrashed => {
             (RowLockErrorKind::Disconnected, error.to_string())
         }
@@ -77,17 +83,20 @@ fn failure(error: Error) -> Failure {
     Failure::of(kind, message, error)
 }
 
-/// The kind of an error of a database system. A SQLSTATE is five characters long; a code of SQLite is a number of up to
-/// four digits. MySQL has its own numbers, which `sqlx` shows only in the text before the SQLSTATE.
-fn kind_of(answer: &dyn DatabaseError) -> RowLockErrorKind {
+/// The number of an error of MySQL or MariaDB, which `sqlx` shows only in the text before the SQLSTATE.
+fn mysql_number(answer: &dyn DatabaseError) -> Option<u16> {
     let (code, text) = (answer.code().unwrap_or_default(), answer.to_string());
-    let number = text.split_once(' ').and_then(|(number, rest)| {
-        let number = number.parse().ok()?;
-        rest.starts_with(&format!("({code})")).then_some(number)
-    });
-    match (number, code.parse()) {
-        (Some(number), _) => mysql_kind(number),
-        (None, Ok(number)) if code.len() < 5 => sqlite_kind(number, answer.message()),
+    let (number, rest) = text.split_once(' ')?;
+    let number = number.parse().ok()?;
+    rest.starts_with(&format!("({code})")).then_some(number)
+}
+
+/// The kind of an error of PostgreSQL or SQLite. A SQLSTATE is five characters long; a code of SQLite is a number of up
+/// to four digits.
+fn kind_of(answer: &dyn DatabaseError) -> RowLockErrorKind {
+    let code = answer.code().unwrap_or_default();
+    match code.parse() {
+        Ok(number) if code.len() < 5 => sqlite_kind(number, answer.message()),
         _ => postgres_kind(&code),
     }
 }

@@ -20,9 +20,9 @@ use tokio::sync::{Notify, oneshot};
 use super::{
     lock_key::Key,
     server::{BatchFailed, Session, SessionEvents, SessionServer},
-    table::{KeyedClaim, Outcome, Plan, SessionTerms, Table},
+    table::{KeyedClaim, Outcome, SessionTerms, Table},
 };
-use crate::{client::lock_mutex, database::Failed, runtime, session::server::Batch};
+use crate::{client::lock_mutex, database::Failed, runtime};
 
 /// How many batches are in flight at a time: while the client handles the reply to one, the server works on the other.
 const MAX_BATCHES: usize = 2;
@@ -45,6 +45,8 @@ pub(super) struct State {
     answers: HashMap<ClaimId, Vec<oneshot::Sender<Result<Answer, EngineError>>>>,
     releases: HashMap<ClaimId, Vec<oneshot::Sender<Result<bool, EngineError>>>>,
     batches_in_flight: usize,
+    /// A task was started that takes the next batch.
+    is_sender_due: bool,
     /// The number of the newest session that was begun.
     newest_begun: u64,
     /// Whether the task that polls runs.
@@ -102,6 +104,7 @@ impl SessionClient {
                 answers: HashMap::new(),
                 releases: HashMap::new(),
                 batches_in_flight: 0,
+                is_sender_due: false,
                 newest_begun: 0,
                 polls: false,
             };
@@ -247,21 +250,34 @@ impl SessionClient {
         result
     }
 
-    /// Sends batches, as many as may be in flight.
+    /// Starts the task that sends the next batch, if there is something to send and another batch may be in flight.
     fn flush(&self, state: &mut State) {
+        if state.is_sender_due || state.batches_in_flight >= MAX_BATCHES || !state.table.has_pending() {
+            return;
+        }
         let Some(conn) = self.link.live() else { return };
-        while state.batches_in_flight < MAX_BATCHES
-            && state.table.terms().number == conn.number
-            && let Some((batch, plan)) = state.table.take_batch()
+        if state.table.terms().number == conn.number
             && let Some(client) = self.weak_self.upgrade()
         {
-            state.batches_in_flight += 1;
-            runtime::spawn(client.exchange(Arc::clone(&conn), batch, plan));
+            state.is_sender_due = true;
+            runtime::spawn(client.send_batch(conn));
         }
     }
 
-    /// Sends a batch and applies its reply.
-    async fn exchange(self: Arc<Self>, conn: Arc<NumberedSession>, batch: Batch, plan: Plan) {
+    /// Sends a batch and applies its reply. The batch is taken when this task runs, after the tasks that were ready
+    /// when it was started: so their requests are in the same batch.
+    async fn send_batch(self: Arc<Self>, conn: Arc<NumberedSession>) {
+        let taken = {
+            let mut state = lock_mutex(&self.state);
+            let is_current = state.table.terms().number == conn.number;
+            let taken = if is_current { state.table.take_batch() } else { None };
+            state.is_sender_due = false;
+            state.batches_in_flight += usize::from(taken.is_some());
+            // A batch has bounds, and the session may be a new one: what is left is for another task.
+            self.flush(&mut state);
+            taken
+        };
+        let Some((batch, plan)) = taken else { return };
         let (sent_at, limit) = (self.clock.now(), conn.session.longest_ttl());
         let exchange = catch_panic(async { conn.session.exchange(&batch).await });
         let reply = match runtime::within(limit, exchange).await {

@@ -3,9 +3,9 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Contact, Engine, EngineError, Env, Fault, Guarantee, Hold, HolderView,
-    How, Inspect, Life, Mode, Modes, Name, Notification, Profile, Release, Released, Renewed, View,
-    WaiterView,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Contact, Engine, EngineError, Env, Fault, Guarantee, Hold,
+    HolderView, How, Inspect, Life, Mode, Modes, Name, Notification, Profile, Release, Released, Renewed,
+    View, WaiterView, cannot_claim_all,
 };
 
 use super::{
@@ -61,14 +61,11 @@ impl SessionEngine {
         let lineage = state.table.terms().lineage;
         drop(state);
         let mut view = View::free(name.clone(), lock.shown.clone());
-        let local_holder = |claim: &LocalView| HolderView {
-            id: claim.id.to_string(),
-            owner: claim.owner.to_string(),
-            token: claim.token.map(|token| token.number),
-            held: Some(now.since(claim.since)),
-            remaining: Some(conn.session.longest_ttl()),
-            of_session: true,
-            foreign: false,
+        let local_holder = |claim: &LocalView| {
+            HolderView::new(claim.id.to_string(), claim.owner.to_string())
+                .token(claim.token.map(|token| token.number))
+                .times(Some(now.since(claim.since)), Some(conn.session.longest_ttl()))
+                .of_session()
         };
         for holder in &lock.holders {
             let mut local_holds =
@@ -83,11 +80,11 @@ impl SessionEngine {
         }
         for claim in local.iter().filter(|claim| claim.token.is_none()) {
             let (id, owner) = (claim.id.to_string(), claim.owner.to_string());
-            view.waiters.push(WaiterView { id, owner, waiting: Some(now.since(claim.since)) });
+            view.waiters.push(WaiterView::new(id, owner, Some(now.since(claim.since))));
         }
         for waiter in lock.waiters.iter().chain(waiters).filter(|waiter| waiter.session != own_id) {
             let (id, owner) = (waiter.session.clone(), waiter.owner.clone());
-            view.waiters.push(WaiterView { id, owner, waiting: None });
+            view.waiters.push(WaiterView::new(id, owner, None));
         }
         view
     }
@@ -109,15 +106,7 @@ impl SessionEngine {
 impl KeyHolder {
     /// The session as a holder.
     fn view(&self) -> HolderView {
-        HolderView {
-            id: self.session.clone(),
-            owner: self.owner.clone(),
-            token: None,
-            held: None,
-            remaining: None,
-            of_session: true,
-            foreign: !self.ours,
-        }
+        HolderView::new(self.session.clone(), self.owner.clone()).of_session().foreign(!self.ours)
     }
 }
 
@@ -135,6 +124,10 @@ impl Engine for SessionEngine {
         Box::pin(self.client.claim(claim, how))
     }
 
+    fn claim_all<'a>(&'a self, _: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        cannot_claim_all()
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(self.client.renew(holds))
     }
@@ -145,6 +138,10 @@ impl Engine for SessionEngine {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(self.client.mailbox.read())
+    }
+
+    fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
+        None
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Claim, Clock, Fault, Guarantee, Hold, How, Lineage, Loss, Name, Release,
+    Answer, BoxFuture, Claim, Clock, Fault, Guarantee, Hold, How, Lineage, Loss, MemoWrite, Name, Release,
 };
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     file_watch::FileWatch,
     guarantee::guarantee,
     location::check_location,
-    look,
+    look, memos,
     resources::FileResources,
     rows::{read, write},
     transaction::Scope,
@@ -24,6 +24,7 @@ use super::{
 use crate::{
     client::lock_mutex,
     database::{Database, DbFuture, Failed, FastGrant, LookResult, QueueEntry, Refreshed, Timed},
+    memo::{MemoStep, MemoWritten, StoredMemo},
     row::{ClientId, previous_code},
     step::{Changes, ClientNotification, Reply, Snapshot, Verb},
 };
@@ -273,6 +274,44 @@ impl Database for Sqlite {
                 self.run(Access::Write, move |scope| look::forget(scope, &leftovers.unused)).await?;
             }
             Ok((leftovers.expired, leftovers.last))
+        })
+    }
+
+    fn read_memo<'a>(&'a self, name: &'a Name) -> DbFuture<'a, Option<Timed<StoredMemo>>> {
+        let name = name.clone();
+        Box::pin(self.run(Access::Read, move |scope| {
+            let Some(row) = memos::read(scope, &name)? else { return Ok(None) };
+            // In the same transaction, so at the same moment.
+            let is_held = match row.claim() {
+                Some(id) => snapshot(scope, &name)?.is_held_by(id, None),
+                None => false,
+            };
+            Ok(Some(Timed { now: scope.now, value: StoredMemo { row, is_held } }))
+        }))
+    }
+
+    fn write_memo<'a>(&'a self, write: &'a MemoWrite) -> DbFuture<'a, Timed<MemoWritten>> {
+        let (write, own_id) = (write.clone(), self.id);
+        Box::pin(self.run(Access::Write, move |scope| {
+            let stored = memos::read_head(scope, &write.name)?;
+            let MemoStep { written, row, changes } =
+                snapshot(scope, &write.name)?.write_memo(&write, stored.as_ref())?;
+            if let Some(row) = row {
+                memos::put(scope, &write, &row)?;
+            }
+            if let Some(changes) = &changes {
+                write_changes(scope, &write.name, changes, own_id)?;
+            }
+            Ok(Timed { now: scope.now, value: MemoWritten { written, changes } })
+        }))
+    }
+
+    fn sweep_memos(&self) -> DbFuture<'_, usize> {
+        Box::pin(async move {
+            if !self.run(Access::Read, memos::any_ended).await? {
+                return Ok(0);
+            }
+            self.run(Access::Write, memos::delete_ended).await
         })
     }
 

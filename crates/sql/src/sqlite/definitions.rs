@@ -9,8 +9,11 @@ use crate::database::{Failed, misconfigured};
 
 /// Reads every object that has one of our names, or is attached to one of our tables.
 const FIND_OBJECTS: &str = "SELECT type, name, tbl_name, rootpage > 0, coalesce(sql, '') FROM sqlite_schema \
-    WHERE lower(name) IN ('leasehold_meta', 'leasehold_lock', 'leasehold_claim', 'leasehold_called') \
-    OR lower(tbl_name) IN ('leasehold_meta', 'leasehold_lock', 'leasehold_claim') ORDER BY type DESC, name";
+    WHERE lower(name) IN ('leasehold_meta', 'leasehold_lock', 'leasehold_claim', 'leasehold_memo', 'leasehold_called') \
+    OR lower(tbl_name) IN ('leasehold_meta', 'leasehold_lock', 'leasehold_claim', 'leasehold_memo') ORDER BY type DESC, name";
+
+/// The table of memos.
+const MEMO_TABLE: &str = "leasehold_memo";
 
 /// An object in the schema of a file.
 struct SchemaObject {
@@ -73,6 +76,11 @@ impl Definitions {
         self.0.iter().any(|object| object.kind == "table" && object.name == "leasehold_meta")
     }
 
+    /// Whether the table of memos exists. Tables that an earlier version of leasehold made lack it.
+    pub(super) fn has_memos(&self) -> bool {
+        self.0.iter().any(|object| object.kind == "table" && object.name == MEMO_TABLE)
+    }
+
     /// Checks that every object is as leasehold makes it, and that none is missing or added.
     pub(super) fn check_statements(&self) -> Result<(), Failed> {
         let expected = Self::expected().map_err(|error| Failed::new(Fault::Internal, error.to_string()))?;
@@ -106,6 +114,7 @@ impl Definitions {
         match expected
             .0
             .iter()
+            .filter(|other| other.table != MEMO_TABLE || self.has_memos())
             .find(|other| !self.0.iter().any(|object| kind_and_name(object) == kind_and_name(other)))
         {
             Some(missing) => Err(unusable(&format!("its {} {} is missing", missing.kind, missing.name))),

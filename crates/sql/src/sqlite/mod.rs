@@ -13,6 +13,7 @@ mod file_watch;
 mod guarantee;
 mod location;
 mod look;
+mod memos;
 mod opened;
 mod resources;
 pub(crate) mod rows;

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     database::Failed,
     row::{duration_micros, micros},
+    runtime::wall_micros,
 };
 
 /// The version of the tables.
@@ -24,6 +25,8 @@ pub(super) struct FoundTables {
     lineage: Lineage,
     /// The boot from which the times in the tables are counted.
     boot: String,
+    /// Whether the table of memos exists.
+    has_memos: bool,
 }
 
 /// Creates missing tables, and returns their lineage. Writes only what has to be written.
@@ -31,6 +34,7 @@ pub(super) fn prepare(connection: &Connection, clock: &dyn Clock) -> Result<Line
     let boot = boot_id()?;
     if let Some(found) = find_tables(connection)?
         && found.boot == boot
+        && found.has_memos
     {
         return Ok(found.lineage);
     }
@@ -74,7 +78,7 @@ pub(super) fn find_tables(connection: &Connection) -> Result<Option<FoundTables>
     definitions.check_statements()?;
     let (lineage, boot) = connection.query_row(META, [], read).map_err(|error| table_error(&error))?;
     let lineage = u128::from_str_radix(&lineage, 16).map_err(|_| not_ours("its lineage is no number"))?;
-    Ok(Some(FoundTables { lineage: Lineage::new(lineage), boot }))
+    Ok(Some(FoundTables { lineage: Lineage::new(lineage), boot, has_memos: definitions.has_memos() }))
 }
 
 /// Fails if the tables are no longer those of this lineage: another process could have changed them to a newer version,
@@ -92,7 +96,7 @@ pub(super) fn check_same(connection: &Connection, lineage: Lineage) -> Result<()
 /// Creates missing tables within a transaction, and removes locks of an earlier boot.
 fn create(connection: &Connection, boot: &str, now: i64) -> Result<Lineage, Failed> {
     // Another process may have created them meanwhile, in any version.
-    if find_tables(connection)?.is_none() {
+    if find_tables(connection)?.is_none_or(|found| !found.has_memos) {
         connection.execute_batch(super::SCHEMA).map_err(|error| table_error(&error))?;
     }
     let found = find_tables(connection)?.ok_or_else(|| not_ours("it is no table"))?;
@@ -112,6 +116,12 @@ fn forget(connection: &Connection, boot: &str, now: i64) -> Result<(), rusqlite:
         "UPDATE leasehold_lock SET ended = CASE WHEN holder IS NULL AND claims = 0 THEN ended ELSE ?1 END, ended_upto = token, \
          ended_until = ?2, holder = NULL, claims = 0",
         params![LAPSED, until],
+    )?;
+    // Memos outlive the boot: from now on their ends count from this boot. If the time of day was set back meanwhile, a
+    // memo is kept for longer, for its whole time from now on at most.
+    connection.execute(
+        "UPDATE leasehold_memo SET ends = ?1 + max(0, min(keep, day_ends - ?2))",
+        params![now, wall_micros()],
     )?;
     connection.execute("UPDATE leasehold_meta SET boot = ?1", [boot])?;
     Ok(())

@@ -6,8 +6,8 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Name, Notification,
-    Profile, Release, Released, Renewed, View,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Name,
+    Notification, Profile, Release, Released, Renewed, View,
 };
 
 /// The numbers of all names, for all clients.
@@ -53,6 +53,14 @@ impl<E: Engine> Engine for Numbered<E> {
         })
     }
 
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        Box::pin(async move {
+            let numbered = |claim: &Claim| Claim { name: self.numbers.number(&claim.name), ..claim.clone() };
+            let claims: Vec<Claim> = claims.iter().map(numbered).collect();
+            self.engine.claim_all(&claims).await
+        })
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(async move {
             let holds: Vec<Hold> = holds
@@ -74,6 +82,10 @@ impl<E: Engine> Engine for Numbered<E> {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         self.engine.notifications()
+    }
+
+    fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
+        None
     }
 }
 

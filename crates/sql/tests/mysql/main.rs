@@ -13,6 +13,7 @@ mod encrypted;
 mod fake_server;
 #[path = "../few_connections/mod.rs"]
 mod few_connections;
+mod first_second;
 #[macro_use]
 #[path = "../foreign/mod.rs"]
 mod foreign;
@@ -25,12 +26,14 @@ mod hostile;
 mod lineage;
 mod looks;
 mod max_connections;
+mod memos;
 mod names;
 mod oracle;
 mod outages;
 #[path = "../page/mod.rs"]
 mod page;
 mod password;
+mod prepared;
 mod rig;
 mod rights;
 mod room;

@@ -31,9 +31,12 @@ fn a_promoted_replica_has_another_lineage() {
         let output = leasehold_testkit::server::psql(replica.port(), &["-c", row_count]);
         String::from_utf8_lossy(&output.stdout).trim() == "1"
     });
-    // A replica refuses claims.
-    let error = crate::rig::locks_of("postgres", replica.port()).mutex("b").blocking().try_acquire();
+    // A replica refuses claims, and reads of memos, which may be old there.
+    let locks_at_replica = crate::rig::locks_of("postgres", replica.port());
+    let error = locks_at_replica.mutex("b").blocking().try_acquire();
     assert!(error.unwrap_err().to_string().contains("replica"));
+    let error = locks_at_replica.read_memo_blocking("a").unwrap_err();
+    assert!(error.to_string().contains("replica"), "{error}");
     rig.server.kill();
     replica.promote();
     proxy.point_to(replica.port());

@@ -18,7 +18,7 @@ use crate::{
     rig::{Rig, acquire, locks_of},
 };
 
-const TRAPS: &str = include_str!("hostile.sql");
+pub(crate) const TRAPS: &str = include_str!("hostile.sql");
 const ROLES: &str = include_str!("../../../../docs/engines/postgres-roles.sql");
 
 /// Clients with the role that the page for operators documents.

@@ -19,10 +19,12 @@ mod foreign_tables;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hostile;
+mod hostile_holds;
 mod hosts;
 mod looks;
 mod many;
 mod max_connections;
+mod memos;
 mod names;
 mod oracle;
 mod outages;

@@ -73,6 +73,10 @@ impl Rig {
         self.runtime.block_on(work)
     }
 
+    pub(crate) fn spawn(&self, work: impl Future<Output: Send> + Send + 'static) {
+        self.runtime.spawn(work);
+    }
+
     /// The state of a name, as operators see it.
     pub(crate) fn show(&self, name: &str) -> View {
         let engine = self.engine();
@@ -88,7 +92,8 @@ impl Rig {
     pub(crate) fn remaining_rows(&self) -> Vec<String> {
         self.server.query(
             "SELECT name, stand FROM leasehold_claim UNION ALL \
-             SELECT name, -1 FROM leasehold_lock WHERE holder IS NOT NULL OR claims <> 0",
+             SELECT name, -1 FROM leasehold_lock WHERE holder IS NOT NULL OR claims <> 0 UNION ALL \
+             SELECT name, -2 FROM leasehold_memo",
         )
     }
 

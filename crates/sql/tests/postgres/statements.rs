@@ -32,9 +32,15 @@ const CYCLES: u64 = 2_000;
 const BYTES_PER_CYCLE: u64 = 320;
 
 /// A clock that moves only when the test moves it, and counts how often it is read.
-struct SteppedClock {
+pub(crate) struct SteppedClock {
     nanos: AtomicU64,
     reads: AtomicU64,
+}
+
+impl SteppedClock {
+    pub(crate) fn advance(&self, time: Duration) {
+        self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap(), Ordering::SeqCst);
+    }
 }
 
 impl Clock for SteppedClock {
@@ -45,7 +51,7 @@ impl Clock for SteppedClock {
 }
 
 /// A waiting client and its clock.
-fn client(rig: &Rig) -> (Arc<SqlEngine>, Arc<SteppedClock>) {
+pub(crate) fn client(rig: &Rig) -> (Arc<SqlEngine>, Arc<SteppedClock>) {
     let clock = Arc::new(SteppedClock { nanos: AtomicU64::new(1_000_000_000), reads: AtomicU64::new(0) });
     let env = Env { clock: Arc::clone(&clock) as _, ..Env::system() };
     let config = Config::from_url(&format!("//leasehold@127.0.0.1:{}/postgres", rig.server.port())).unwrap();
@@ -84,7 +90,7 @@ fn a_waiting_client_sends_one_statement_in_thirty_seconds() {
     assert!(before > WAITERS, "{before} statements: the server does not count them");
     for step in 1..=STEPS {
         for (_, clock) in &clients {
-            clock.nanos.fetch_add(u64::try_from(STEP.as_nanos()).unwrap(), Ordering::SeqCst);
+            clock.advance(STEP);
         }
         rounds_end();
         let expected = WAITERS * (step / STEPS_PER_STATEMENT);
@@ -109,7 +115,7 @@ fn a_client_without_the_right_to_count_connections_waits() {
     assert!(matches!(rig.run(waiter.claim(&claim, How::Create)), Ok(Answer::Waiting(_))));
     let expires = || rig.server.query("SELECT expires FROM leasehold_claim WHERE stand = 4").remove(0);
     let before = expires();
-    clock.nanos.fetch_add(u64::try_from(STEP.as_nanos()).unwrap() * STEPS_PER_STATEMENT, Ordering::SeqCst);
+    clock.advance(STEP * u32::try_from(STEPS_PER_STATEMENT).unwrap());
     until("the queue entry is extended", || expires() != before);
     rig.run(holder.release(&release_of(&hold)));
     rig.run(waiter.release(&release_of(&claim)));

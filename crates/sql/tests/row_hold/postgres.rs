@@ -110,6 +110,24 @@ fn a_replica_is_refused() {
     assert!(!error.is_taken() && error.to_string().contains("name the primary"), "{error:?}");
 }
 
+/// F60: the lock of a row is not replicated. A fence tells apart the tokens of the two servers.
+#[test]
+fn a_promoted_replica_locks_a_row_that_its_primary_still_locks() {
+    let mut rig = Rig::of(PostgresServer::durable(&[]));
+    let replica = rig.server.replica();
+    let locks = locks(rig.engine(xxl_job()));
+    let guard = acquire(&locks, "schedule_lock");
+    replica.promote();
+    let promoted = crate::rig::locks(rig.engine_through(replica.port(), xxl_job()));
+    let next = acquire(&promoted, "schedule_lock");
+    assert!(guard.check() && next.check(), "the old primary serves its clients still");
+    assert_ne!(next.token().lineage, guard.token().lineage);
+    rig.server.kill();
+    wait_for_loss(&guard);
+    assert_eq!(told_loss(&guard), Loss::Gone);
+    assert!(next.check());
+}
+
 /// The server ends all sessions then, loses the unwritten end of its log, and goes on with the same start time.
 #[test]
 fn tokens_are_told_apart_after_a_crash_of_a_backend() {

@@ -11,6 +11,7 @@ mod conformance;
 mod harness;
 mod helper;
 mod hostile;
+mod memos;
 mod names;
 mod oracle;
 #[path = "../page/mod.rs"]

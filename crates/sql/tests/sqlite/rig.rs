@@ -60,7 +60,8 @@ impl Rig {
     pub(crate) fn remaining_rows(&self) -> Vec<String> {
         self.query(
             "SELECT name, stand FROM leasehold_claim UNION ALL \
-             SELECT name, -1 FROM leasehold_lock WHERE holder IS NOT NULL OR claims <> 0",
+             SELECT name, -1 FROM leasehold_lock WHERE holder IS NOT NULL OR claims <> 0 UNION ALL \
+             SELECT name, -2 FROM leasehold_memo",
         )
     }
 }

@@ -125,11 +125,18 @@ fn compare<'h>(
 }
 
 /// The holder on the server that is the hold of this attempt. It is found by the attempt id, otherwise by its first
-/// token: the largest one that is not larger than the token of the attempt.
+/// token: the largest one that is not larger than the token of the attempt; otherwise it is a holder of which the
+/// server tells neither.
 fn holder<'t>(server_view: &'t ServerView<'_>, attempt: &AttemptHistory<'_>) -> Option<&'t Held> {
     let is_own = |held: &&Held| held.attempt == attempt.id || attempt.outer_attempt == Some(held.attempt);
     let token = attempt.grant.map_or(0, |grant| grant.token);
     let earlier_blocks =
         server_view.holders.iter().filter(|held| held.token.is_some_and(|first| first <= token));
-    server_view.holders.iter().find(is_own).or_else(|| earlier_blocks.max_by_key(|held| held.token))
+    let unknown = || server_view.holders.iter().find(|held| held.attempt == 0 && held.token.is_none());
+    server_view
+        .holders
+        .iter()
+        .find(is_own)
+        .or_else(|| earlier_blocks.max_by_key(|held| held.token))
+        .or_else(unknown)
 }

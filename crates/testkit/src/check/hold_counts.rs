@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::Mode;
+use leasehold_core::{KnownMode, Mode};
 
 /// The number of holds by mode.
 #[derive(Default)]
@@ -17,10 +17,10 @@ impl HoldCounts {
     /// Whether one more hold in this mode is allowed beside the counted holds.
     pub(super) fn admits(&self, mode: Mode) -> bool {
         let no_lock = self.exclusive == 0 && self.shared == 0;
-        match mode {
-            Mode::Exclusive => no_lock && self.permits.is_empty(),
-            Mode::Shared => self.exclusive == 0 && self.permits.is_empty(),
-            Mode::Permits { count, limit } => {
+        match mode.known() {
+            KnownMode::Exclusive => no_lock && self.permits.is_empty(),
+            KnownMode::Shared => self.exclusive == 0 && self.permits.is_empty(),
+            KnownMode::Permits { count, limit } => {
                 let held = self.permits.get(&limit).map_or(0, |(_, held)| *held);
                 no_lock
                     && self.permits.keys().all(|other| *other == limit)
@@ -30,10 +30,10 @@ impl HoldCounts {
     }
 
     pub(super) fn add(&mut self, mode: Mode) {
-        match mode {
-            Mode::Exclusive => self.exclusive += 1,
-            Mode::Shared => self.shared += 1,
-            Mode::Permits { count, limit } => {
+        match mode.known() {
+            KnownMode::Exclusive => self.exclusive += 1,
+            KnownMode::Shared => self.shared += 1,
+            KnownMode::Permits { count, limit } => {
                 let (holders, held) = self.permits.entry(limit).or_default();
                 (*holders, *held) = (*holders + 1, *held + u64::from(count));
             }
@@ -41,10 +41,10 @@ impl HoldCounts {
     }
 
     pub(super) fn remove(&mut self, mode: Mode) {
-        match mode {
-            Mode::Exclusive => self.exclusive -= 1,
-            Mode::Shared => self.shared -= 1,
-            Mode::Permits { count, limit } => {
+        match mode.known() {
+            KnownMode::Exclusive => self.exclusive -= 1,
+            KnownMode::Shared => self.shared -= 1,
+            KnownMode::Permits { count, limit } => {
                 let Some((holders, held)) = self.permits.get_mut(&limit) else { return };
                 (*holders, *held) = (*holders - 1, *held - u64::from(count));
                 if *holders == 0 {
@@ -70,8 +70,8 @@ pub(super) fn can_conflict(a: Mode, b: Mode) -> bool {
 
 /// The number of permits in this mode; 0 for an exclusive or shared hold.
 pub(super) fn permit_count(mode: Mode) -> u64 {
-    match mode {
-        Mode::Permits { count, .. } => count.into(),
-        Mode::Exclusive | Mode::Shared => 0,
+    match mode.known() {
+        KnownMode::Permits { count, .. } => count.into(),
+        KnownMode::Exclusive | KnownMode::Shared => 0,
     }
 }

@@ -29,8 +29,10 @@ impl HistoryIndex<'_> {
             certain_end(renewal.sent_at, renewal.ttl).map_or(renewal.deadline, |at| at.min(renewal.deadline))
         });
         let read = attempt.checks.iter().filter(|check| check.valid).filter_map(|check| check.deadline);
+        let end_of_process = attempt.killed_at.unwrap_or(u64::MAX);
         // A hold that never lapses ends with its process.
-        first.map_or(attempt.killed_at.unwrap_or(u64::MAX), |first| renewed.chain(read).fold(first, u64::max))
+        let end_of_lease = first.map_or(end_of_process, |first| renewed.chain(read).fold(first, u64::max));
+        if self.terms.ends_with_process { end_of_lease.min(end_of_process) } else { end_of_lease }
     }
 
     /// The time from which nothing of an attempt is left on the server. `u64::MAX`: unknown.

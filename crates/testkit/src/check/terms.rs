@@ -49,6 +49,8 @@ pub struct Terms {
     /// How long a request may be in flight if its process was killed, or was notified of a loss, after it sent the
     /// request. The lease of the request begins when the request arrives.
     pub under_way: Duration,
+    /// Whether the hold of a killed process ends at once, and not only with its lease.
+    pub ends_with_process: bool,
     /// Whether disturbances may set the server's clock back. If so, an entry that had lapsed, but that the server had
     /// not removed yet, can become valid again.
     pub set_back: bool,
@@ -77,6 +79,7 @@ impl Default for Terms {
             stale: Duration::ZERO,
             entry_life: Duration::ZERO,
             under_way: Duration::ZERO,
+            ends_with_process: false,
             set_back: false,
             over_limit: Duration::from_millis(100),
             unfenced: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use leasehold_core::Mode;
+use leasehold_core::{KnownMode, Mode};
 
 use super::{
     Figure, Invariant, Terms, Verdict, attempt_history::AttemptHistory, finding::Finding,
@@ -108,10 +108,10 @@ fn check_growing<'h>(holds: &mut [Hold<'_, 'h>], terms: &Terms, finding: &mut Fi
                 last_any = Some(earlier_hold);
             }
         }
-        let largest = match hold.attempt.mode {
-            Mode::Exclusive => last_any,
-            Mode::Shared => last_writer,
-            Mode::Permits { .. } => None,
+        let largest = match hold.attempt.mode.known() {
+            KnownMode::Exclusive => last_any,
+            KnownMode::Shared => last_writer,
+            KnownMode::Permits { .. } => None,
         };
         finding.checked();
         if let Some(largest) = largest.filter(|largest| largest.token >= hold.token) {

@@ -6,11 +6,14 @@ use std::sync::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Name, Notification,
-    Profile, Release, Released, Renewed, View,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Engine, EngineError, Followed, Guarantee, Hold, How,
+    Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, View, Written,
 };
 
-use super::verb::{PerVerb, Verb};
+use super::{
+    memos_of,
+    verb::{PerVerb, Verb},
+};
 
 /// Counts calls to an engine. A call counts at its first poll; a batch of notifications counts when it is delivered.
 pub struct Counting {
@@ -23,7 +26,8 @@ pub struct Counting {
 pub struct Count {
     /// The number of calls.
     pub calls: u64,
-    /// The number of items in all calls: holds, releases, notifications; 1 for each claim and inspection.
+    /// The number of items in all calls: holds, releases, notifications, claims of one `claim_all`; 1 for each
+    /// other claim and inspection.
     pub items: u64,
     /// The largest number of items in one call.
     pub largest: u64,
@@ -92,6 +96,13 @@ impl Engine for Counting {
         })
     }
 
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        Box::pin(async move {
+            self.add(Verb::Claim, claims.len());
+            self.inner.claim_all(claims).await
+        })
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(async move {
             self.add(Verb::Renew, holds.len());
@@ -112,6 +123,31 @@ impl Engine for Counting {
             self.add(Verb::Notification, batch.len());
             batch
         })
+    }
+
+    fn memos(&self) -> Option<&dyn Memos> {
+        self.inner.memos().map(|_| self as &dyn Memos)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Memos for Counting {
+    fn read<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Option<Memo>, EngineError>> {
+        Box::pin(async move {
+            self.add(Verb::Inspect, 1);
+            memos_of(&*self.inner).read(name).await
+        })
+    }
+
+    fn write<'a>(&'a self, write: &'a MemoWrite) -> BoxFuture<'a, Result<Written, EngineError>> {
+        Box::pin(async move {
+            self.add(Verb::Memo, 1);
+            memos_of(&*self.inner).write(write).await
+        })
+    }
+
+    fn follow(&self, name: &Name) -> Option<Followed> {
+        memos_of(&*self.inner).follow(name)
     }
 }
 

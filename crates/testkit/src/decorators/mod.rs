@@ -15,6 +15,11 @@ pub use faulty::{Fault, Faulty, Rates};
 pub use slow::Slow;
 pub use verb::Verb;
 
+/// The memos of an engine in a decorator, which has memos only if the engine has them.
+fn memos_of(inner: &dyn leasehold_core::Engine) -> &dyn leasehold_core::Memos {
+    inner.memos().expect("the decorator has memos because its engine has them")
+}
+
 /// The profile of a decorator whose calls may wait.
 fn waiting_profile(inner: &dyn leasehold_core::Engine) -> leasehold_core::Profile {
     let mut profile = inner.profile().clone();

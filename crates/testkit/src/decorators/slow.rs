@@ -6,12 +6,16 @@ use std::sync::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Contact, Engine, EngineError, Guarantee, Hold, How, Inspect, Name,
-    Notification, Profile, Release, Released, Renewed, View, is_on_calling_thread,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Contact, Engine, EngineError, Followed, Guarantee, Hold,
+    How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, View,
+    Written, is_on_calling_thread,
 };
 use tokio::sync::watch;
 
-use super::verb::{PerVerb, Verb};
+use super::{
+    memos_of,
+    verb::{PerVerb, Verb},
+};
 
 /// Two gates for each verb: a call waits at the first before its request is applied, and at the second before its
 /// answer is delivered. All gates are open at first.
@@ -164,6 +168,10 @@ impl Engine for Slow {
         Box::pin(self.through(Verb::Claim, async move { self.inner.claim(claim, how).await }))
     }
 
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        Box::pin(self.through(Verb::Claim, async move { self.inner.claim_all(claims).await }))
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(self.through(Verb::Renew, async move { self.inner.renew(holds).await }))
     }
@@ -179,6 +187,25 @@ impl Engine for Slow {
             self.gates.get(Verb::Notification).requests.pass().await;
             self.inner.notifications().await
         })
+    }
+
+    fn memos(&self) -> Option<&dyn Memos> {
+        self.inner.memos().map(|_| self as &dyn Memos)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Memos for Slow {
+    fn read<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Option<Memo>, EngineError>> {
+        Box::pin(self.through(Verb::Inspect, async move { memos_of(&*self.inner).read(name).await }))
+    }
+
+    fn write<'a>(&'a self, write: &'a MemoWrite) -> BoxFuture<'a, Result<Written, EngineError>> {
+        Box::pin(self.through(Verb::Memo, async move { memos_of(&*self.inner).write(write).await }))
+    }
+
+    fn follow(&self, name: &Name) -> Option<Followed> {
+        memos_of(&*self.inner).follow(name)
     }
 }
 

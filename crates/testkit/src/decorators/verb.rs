@@ -3,7 +3,7 @@
 /// A verb of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// `claim`, with either `How`.
+    /// `claim`, with either `How`, and `claim_all`.
     Claim,
     /// `renew`.
     Renew,
@@ -11,13 +11,16 @@ pub enum Verb {
     Release,
     /// `notifications`: one call is one batch.
     Notification,
-    /// `ping`, `guarantee`, `list`, `show` and `break_hold`.
+    /// `write` of a memo.
+    Memo,
+    /// `ping`, `guarantee`, `list`, `show` and `break_hold`, and `read` of a memo.
     Inspect,
 }
 
 impl Verb {
     /// All verbs.
-    pub const ALL: [Self; 5] = [Self::Claim, Self::Renew, Self::Release, Self::Notification, Self::Inspect];
+    pub const ALL: [Self; 6] =
+        [Self::Claim, Self::Renew, Self::Release, Self::Notification, Self::Memo, Self::Inspect];
 }
 
 /// One value for each verb.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::Mode;
+use leasehold_core::{KnownMode, Mode};
 use serde::{Deserialize, Serialize};
 
 /// Identifies one attempt in a run: the number of the process in the upper half, a sequence number in the lower half.
@@ -225,7 +225,7 @@ pub enum What {
 /// A holder, as the server reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// The attempt. 0 if the server reports only the token.
+    /// The attempt. 0 if the server reports only the token, or only that there is a holder.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: AttemptId,
     /// The first token of the grant. The other tokens of its block are for the tasks that share the hold, or to which
@@ -256,10 +256,10 @@ pub struct RecordedMode(pub Mode);
 
 impl From<RecordedMode> for String {
     fn from(RecordedMode(mode): RecordedMode) -> Self {
-        match mode {
-            Mode::Exclusive => "X".into(),
-            Mode::Shared => "S".into(),
-            Mode::Permits { count, limit } => format!("P:{count}/{limit}"),
+        match mode.known() {
+            KnownMode::Exclusive => "X".into(),
+            KnownMode::Shared => "S".into(),
+            KnownMode::Permits { count, limit } => format!("P:{count}/{limit}"),
         }
     }
 }

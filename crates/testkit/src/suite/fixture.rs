@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::BTreeSet,
     sync::Arc,
     time::Duration,
 };
@@ -43,6 +44,8 @@ pub(super) struct Fixture<'a> {
     prefix: String,
     /// The claims that the case made, which are released at its end.
     claims_made: RefCell<Vec<(Arc<dyn Engine>, Claim)>>,
+    /// The names whose memos the case wrote. At its end these memos end soon.
+    pub(super) memo_names: RefCell<BTreeSet<Name>>,
     /// The factor by which the short times of this run of the case are longer than usual.
     time_factor: u32,
     /// The shortest lease or minimum hold time of the case.
@@ -59,7 +62,7 @@ pub(super) struct Fixture<'a> {
 pub(super) struct Client<'a> {
     /// The engine itself.
     pub(super) engine: Arc<dyn Engine>,
-    fixture: &'a Fixture<'a>,
+    pub(super) fixture: &'a Fixture<'a>,
 }
 
 impl<'a> Fixture<'a> {
@@ -76,6 +79,7 @@ impl<'a> Fixture<'a> {
             profile,
             prefix,
             claims_made: RefCell::default(),
+            memo_names: RefCell::default(),
             time_factor,
             shortest: Cell::default(),
             stopwatch: Stopwatch::start(),
@@ -94,7 +98,7 @@ impl<'a> Fixture<'a> {
     }
 
     /// Records an error of the engine, which may be due to a slow machine.
-    fn note_error(&self, error: &EngineError) {
+    pub(super) fn note_error(&self, error: &EngineError) {
         if matches!(error.fault, Fault::Retry | Fault::Unknown) {
             self.had_timeout.set(true);
         }
@@ -228,7 +232,7 @@ impl<'a> Fixture<'a> {
 
     /// Releases every claim of the case by its id, and returns the failures. The clients live as long as the fixture,
     /// because on some engines a client itself ends lapsed holds on the server.
-    pub(super) async fn clean_up(&self) -> Vec<String> {
+    pub(super) async fn clean_up(&'a self) -> Vec<String> {
         let claims_made = self.claims_made.borrow().clone();
         let mut failures = Vec::new();
         for (engine, claim) in &claims_made {
@@ -237,6 +241,7 @@ impl<'a> Fixture<'a> {
                 failures.push(format!("the outcome of the clean-up of {}: {error:?}", claim.id));
             }
         }
+        failures.extend(self.end_memos().await);
         failures
     }
 }

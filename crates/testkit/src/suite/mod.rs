@@ -13,16 +13,22 @@ mod run;
 mod breaking;
 mod cancel;
 mod claim;
+mod elections;
 mod expiry;
 mod faults;
 mod inspect;
+mod memo_client;
+mod memos;
 mod min_hold;
 mod modes;
 mod names;
 mod notifications;
+mod once;
+mod program;
 mod queue;
 mod release;
 mod renew;
+mod sets;
 mod tokens;
 
 pub use harness::{Disturbance, Harness, Stored, max_waiters_or, wait_for_no_leftovers};
@@ -45,6 +51,10 @@ const FAMILIES: &[&[Case]] = &[
     breaking::CASES,
     names::CASES,
     inspect::CASES,
+    sets::CASES,
+    memos::CASES,
+    elections::CASES,
+    once::CASES,
     cancel::CASES,
     faults::CASES,
 ];

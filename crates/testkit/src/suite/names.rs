@@ -15,7 +15,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Suffixes that a store, path, pattern or script may interpret.
-const ODD: &[&str] = &[
+pub(super) const ODD: &[&str] = &[
     "",
     "/",
     "/b",
@@ -107,10 +107,21 @@ async fn odd_names_do_not_collide(fixture: &Fixture<'_>) -> Outcome {
 
 async fn the_longest_names_do_not_collide(fixture: &Fixture<'_>) -> Outcome {
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
+    let names = longest_names(fixture)?;
+    for name in &names {
+        client_a.acquire(&fixture.try_claim(name, Mode::Exclusive)).await?;
+    }
+    for name in &names {
+        client_b.expect_taken(name).await?;
+    }
+    Ok(())
+}
+
+/// Names that differ only in their last character, with characters that an encoding may make longer.
+pub(super) fn longest_names(fixture: &Fixture<'_>) -> Outcome<Vec<Name>> {
     let base = fixture.name("");
     let base = base.as_str();
     let mut names = Vec::new();
-    // Names that differ only in their last character, with characters that an encoding may make longer.
     for (fill, ends) in [("x", ["a", "b"]), ("/", ["a", "b"]), ("ä", ["é", "è"]), ("%", ["1", "2"])] {
         for end in ends {
             let room = fixture.longest_name() - base.len() - end.len();
@@ -120,13 +131,7 @@ async fn the_longest_names_do_not_collide(fixture: &Fixture<'_>) -> Outcome {
             names.push(Name::new(&shorter).map_err(|error| format!("{shorter:?}: {error}"))?);
         }
     }
-    for name in &names {
-        client_a.acquire(&fixture.try_claim(name, Mode::Exclusive)).await?;
-    }
-    for name in &names {
-        client_b.expect_taken(name).await?;
-    }
-    Ok(())
+    Ok(names)
 }
 
 async fn odd_names_are_shown_and_listed(fixture: &Fixture<'_>) -> Outcome {

@@ -6,8 +6,8 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, ClaimId, Engine, EngineError, Grant, Guarantee, Hold, How, Inspect,
-    Mode, Name, Notification, Previous, Profile, Release, Released, Renewed, TimeLeft, View,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, ClaimId, Engine, EngineError, Grant, Guarantee, Hold, How,
+    Inspect, Mode, Name, Notification, Previous, Profile, Release, Released, Renewed, TimeLeft, View,
 };
 use leasehold_testkit::suite::{self, Report};
 
@@ -63,6 +63,10 @@ impl Engine for BrokenEngine {
         })
     }
 
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        self.inner.claim_all(claims)
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(async move {
             let mut holds = holds.to_vec();
@@ -87,6 +91,10 @@ impl Engine for BrokenEngine {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         if self.defects.mute { Box::pin(std::future::pending()) } else { self.inner.notifications() }
+    }
+
+    fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
+        self.inner.memos()
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Locks, Mode, Request};
+use leasehold_core::{KnownMode, Locks, Mode, Request};
 use leasehold_testkit::{
     check::{Invariant, Outcome, Terms, check},
     history::{Granted, History, Recorder},
@@ -86,10 +86,10 @@ fn try_once(recorder: &Recorder, locks: &Locks, mode: Mode) {
 }
 
 fn request(locks: &Locks, mode: Mode) -> Request {
-    match mode {
-        Mode::Exclusive => locks.rw("a").write(),
-        Mode::Shared => locks.rw("a").read(),
-        Mode::Permits { count, limit } => locks.semaphore("a", limit).permits(count),
+    match mode.known() {
+        KnownMode::Exclusive => locks.rw("a").write(),
+        KnownMode::Shared => locks.rw("a").read(),
+        KnownMode::Permits { count, limit } => locks.semaphore("a", limit).permits(count),
     }
 }
 

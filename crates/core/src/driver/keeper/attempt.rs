@@ -5,20 +5,65 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::{
-    Answer, Claim, EngineError, Error, ErrorKind, Fault, Guard, Hint, How, Instant,
+    Answer, Claim, EngineError, Error, ErrorKind, Fault, Guard, Hint, How, Instant, Mode, Name,
     driver::local::{RequestSpec, SentClaim},
     driver::shared::{Shared, SharedHandle},
     pure::wait::{Wait, WaitAction},
 };
 
+/// Reports how a request without a queue ended. When it is dropped without an outcome, the request was cancelled, or
+/// its keeper is gone.
+pub(crate) struct TriesOutcome {
+    handle: Arc<SharedHandle>,
+    name: Name,
+    mode: Mode,
+    /// When the request began.
+    since: Instant,
+    /// Whether a try found the name taken.
+    contended: bool,
+    is_reported: bool,
+}
+
+impl TriesOutcome {
+    pub(crate) fn new(handle: Arc<SharedHandle>, spec: &RequestSpec, since: Instant) -> Self {
+        let (contended, is_reported) = (false, false);
+        Self { handle, name: spec.name.clone(), mode: spec.terms.mode, since, contended, is_reported }
+    }
+
+    /// Reports the result. A grant was reported when its guard was made.
+    fn report(&mut self, result: &Result<Guard, Error>) {
+        self.is_reported = true;
+        if let Err(error) = result {
+            let waited = self.handle.waited_since(self.since);
+            self.handle.observer.refused(&self.name, self.mode, error, waited);
+        }
+    }
+}
+
+impl Drop for TriesOutcome {
+    fn drop(&mut self) {
+        if self.is_reported || !self.handle.is_own_process() {
+            return;
+        }
+        match self.handle.check_open() {
+            Ok(()) => {
+                let waited = self.handle.waited_since(self.since);
+                self.handle.observer.cancelled(&self.name, self.mode, waited, self.contended);
+            }
+            Err(closed) => self.report(&Err(closed.of_name(&self.name))),
+        }
+    }
+}
+
 /// Tries up to `tries` times, until `until` at the latest or until the request is dropped, and sends the outcome.
 pub(crate) async fn try_without_queue(
-    handle: Arc<SharedHandle>,
+    mut outcome: TriesOutcome,
     spec: RequestSpec,
     tries: u32,
     until: Option<Instant>,
     mut tx: oneshot::Sender<Result<Guard, Error>>,
 ) {
+    let (handle, since) = (Arc::clone(&outcome.handle), outcome.since);
     let _pending = handle.pending.add();
     let mut last_error = unanswered_error(&handle, &spec);
     let time_limit = async {
@@ -29,36 +74,35 @@ pub(crate) async fn try_without_queue(
     };
     let result = tokio::select! {
         biased;
-        result = run_tries(&handle, &spec, tries, &mut last_error) => result,
+        result = run_tries(&handle, &spec, tries, since, (&mut outcome.contended, &mut last_error)) => result,
         () = time_limit => None,
         () = tx.closed() => return,
     };
-    let result = result.ok_or(last_error);
-    if let Err(error) = &result {
-        handle.observer.event(&crate::contract::observe::Event::Refused { name: &spec.name, error });
-    }
+    let result = result.ok_or_else(|| last_error.of_name(&spec.name));
+    outcome.report(&result);
     let _ = tx.send(result);
 }
 
 /// Tries until the outcome is decided. Returns `None` when the tries are used up, or after an error that a further try
-/// cannot mend. `last_error` is set to the error of the last try.
+/// cannot mend. `contended` is set when a try finds the name taken, `last_error` to the error of the last try.
 async fn run_tries(
     handle: &Arc<SharedHandle>,
     spec: &RequestSpec,
     tries: u32,
-    last_error: &mut Error,
+    since: Instant,
+    (contended, last_error): (&mut bool, &mut Error),
 ) -> Option<Guard> {
     let mut wait = Wait::new(&handle.profile, None);
     wait.set_pace(spec.pace);
-    let since = handle.now();
     for tries_left in (0..tries).rev() {
-        let hint = match try_once(handle, spec, since).await {
+        let hint = match try_once(handle, spec, since, *contended).await {
             Ok(Ok(guard)) => return Some(guard),
             Ok(Err(error)) => {
                 *last_error = error;
                 return None;
             }
             Err((error, hint)) => {
+                *contended |= error.is_taken();
                 *last_error = error;
                 hint
             }
@@ -103,6 +147,7 @@ async fn try_once(
     handle: &Arc<SharedHandle>,
     spec: &RequestSpec,
     since: Instant,
+    contended: bool,
 ) -> Result<Result<Guard, Error>, (Error, Hint)> {
     if let Err(closed) = handle.check_open() {
         return Ok(Err(closed));
@@ -113,8 +158,8 @@ async fn try_once(
     let (may_queue, others_wait) = (false, false);
     let claim = handle.new_claim(&spec.name, &spec.terms, may_queue, others_wait);
     let mut pending_undo = PendingUndo { handle, claim, outcome_known: false };
-    let sent_claim =
-        SentClaim { sent_at: handle.now(), newest_token: handle.newest_tokens.newest(&spec.name) };
+    let newest_token = handle.newest_tokens.newest(&spec.name);
+    let sent_claim = SentClaim { since, contended, sent_at: handle.now(), newest_token };
     let answer = handle.ask(&pending_undo.claim, How::Create, handle.connect_deadline(since)).await;
     if answer.is_ok() {
         handle.set_reached();
@@ -141,14 +186,14 @@ async fn try_once(
 }
 
 /// The error of a request whose time limit ends before the first answer.
-fn unanswered_error(shared: &Shared, spec: &RequestSpec) -> Error {
+pub(super) fn unanswered_error(shared: &Shared, spec: &RequestSpec) -> Error {
     let (engine, name) = (shared.profile.engine, spec.name.as_str());
     let message = format!("{engine} lock {name:?}: not acquired: the engine has not answered in time");
     Error::new(ErrorKind::Unreachable, message)
 }
 
 /// The error for a name that is taken, or blocked by something that may never end.
-fn blocked_error(shared: &Shared, spec: &RequestSpec, hint: Hint) -> Error {
+pub(super) fn blocked_error(shared: &Shared, spec: &RequestSpec, hint: Hint) -> Error {
     match hint.obstacle {
         None => taken_error(shared, spec),
         Some(obstacle) => {

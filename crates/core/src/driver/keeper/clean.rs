@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use super::exit::PendingItem;
 use crate::{
     EngineError, Error, Fault, Instant, Loss, Name, Release, Released,
+    contract::observe::Verb,
     driver::keeper::{KeeperJob, released_at_once},
     driver::local::release_result,
     driver::shared::Shared,
@@ -83,12 +84,15 @@ impl Cleanup {
 
     /// Reports to the releasing caller what the engine answered, when the answer leaves no doubt. `freed`: the hold was
     /// there; `last_doubt`: when holds were last put in doubt.
-    fn report_answer(self, freed: bool, now: Instant, last_doubt: Instant) {
+    fn report_answer(self, shared: &Shared, freed: bool, now: Instant, last_doubt: Instant) {
         let Some(HoldRelease { deadline, reply }) = self.hold_release else { return };
         let unknown_error = |what| unknown_error(self.engine, &self.release, what);
         let result = match freed {
             true => Ok(()),
-            false if !self.was_sent => release_result(&self.release.name, Some(Loss::Gone.into())),
+            false if !self.was_sent => {
+                shared.report_loss_at_release(&self.release);
+                release_result(&self.release.name, Some(Loss::Gone.into()))
+            }
             // I10: an earlier request of this release certainly freed the hold only if the lease cannot have lapsed by
             // now and no doubt came after the cleanup began.
             false if now < deadline && last_doubt <= self.began_at => Ok(()),
@@ -161,8 +165,15 @@ pub(crate) async fn run_cleanups(shared: Arc<Shared>, mut cleanups: Vec<Cleanup>
 /// Sends one request; returns the cleanups that have to be sent again.
 async fn send_once(shared: &Arc<Shared>, cleanups: Vec<Cleanup>) -> Vec<Cleanup> {
     let releases: Vec<Release> = cleanups.iter().map(|cleanup| cleanup.release.clone()).collect();
+    let observed = shared.observed_now();
     let request = shared.catch_panic(async { shared.engine.release(&releases).await });
     let answers = shared.with_timeout(shared.profile.request_timeout, request).await;
+    let fault = match &answers {
+        Some(Ok(answers)) => answers.iter().find_map(Released::fault),
+        Some(Err(_)) => Some(Fault::Internal),
+        None => Some(Fault::Unknown),
+    };
+    shared.report_answer(Verb::Release, observed, fault);
     // If the engine panicked, the releases may or may not have been applied.
     let mut answers = answers.and_then(Result::ok).unwrap_or_default().into_iter();
     let now = shared.now();
@@ -176,7 +187,7 @@ async fn send_once(shared: &Arc<Shared>, cleanups: Vec<Cleanup>) -> Vec<Cleanup>
         match answer {
             Some(answer @ (Released::Freed | Released::NotThere)) => {
                 let freed = matches!(answer, Released::Freed);
-                cleanup.report_answer(freed, now, last_doubt);
+                cleanup.report_answer(shared, freed, now, last_doubt);
             }
             Some(Released::Unknown(error)) => {
                 if matches!(error.fault, Fault::Refused | Fault::Denied | Fault::Misconfigured) {
@@ -195,7 +206,9 @@ impl Shared {
     /// the keeper.
     pub(crate) fn clean_up(self: &Arc<Self>, release: Release, ttl: Duration) {
         if self.profile.inline {
+            let observed = self.observed_now();
             let released = released_at_once(self.engine.release(std::slice::from_ref(&release)));
+            self.report_answer(Verb::Release, observed, released.as_ref().and_then(Released::fault));
             if matches!(released, Some(Released::Freed | Released::NotThere)) {
                 return;
             }

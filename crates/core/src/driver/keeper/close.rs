@@ -31,6 +31,7 @@ impl Shared {
     /// drivers.
     pub(crate) fn stop_waiting(self: &Arc<Self>) {
         self.set_closed();
+        self.followers.hint_all();
         let mut waiters = Vec::new();
         for mut shard in self.table.shards() {
             for (name, state) in shard.iter_mut() {
@@ -52,12 +53,17 @@ impl Shared {
 
     /// Reports to every guard that its hold is lost; returns the number of holds.
     pub(crate) fn lose_all(&self, loss: Loss) -> usize {
-        let mut lost_holds = 0;
+        let (mut lost_holds, mut reports) = (0, Vec::new());
         for mut shard in self.table.shards() {
-            for hold in shard.values_mut().flat_map(|state| &mut state.holds) {
-                hold.mark_lost(loss);
-                lost_holds += 1;
+            for (name, state) in shard.iter_mut() {
+                for hold in &mut state.holds {
+                    reports.push((name.clone(), hold.mark_lost(loss)));
+                    lost_holds += 1;
+                }
             }
+        }
+        for (name, guards) in reports {
+            self.observer.lost(&name, &guards, loss, None);
         }
         lost_holds
     }

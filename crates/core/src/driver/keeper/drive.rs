@@ -2,13 +2,14 @@
 //! not wanted any more.
 
 use std::{
-    pin::pin,
+    pin::{Pin, pin},
     sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
 use crate::{
-    Answer, Claim, EngineError, Error, Fault, Grant, How, Instant,
+    Answer, Claim, EngineError, Error, Fault, Grant, How, Instant, Name,
+    contract::observe::Verb,
     driver::local::{Arrival, Control},
     driver::shared::Shared,
     pure::lease,
@@ -30,7 +31,7 @@ pub(crate) fn drive(
     first_answer: FirstAnswer,
 ) -> impl Future<Output = ()> + Send {
     let pending = shared.pending.add();
-    let mut driver = ClaimDriver { may_be_on_engine: false, shared, claim, control };
+    let mut driver = ClaimDriver { may_be_on_engine: false, place: None, shared, claim, control };
     // A block instead of an `async fn`, whose future would reserve room for its arguments twice.
     async move {
         let _pending = pending;
@@ -45,6 +46,8 @@ struct ClaimDriver {
     control: Arc<Control>,
     /// A request of this claim was sent and may have created something on the engine.
     may_be_on_engine: bool,
+    /// The place in the queue that was reported last, if one was.
+    place: Option<Option<u32>>,
 }
 
 /// Why the wait for a notification ended.
@@ -204,8 +207,13 @@ impl ClaimDriver {
         self.shared.connect_deadline(self.control.since)
     }
 
-    /// Records what an answer tells about the engine.
-    fn note_answer(&self, answer: &Result<Answer, EngineError>) {
+    /// Records what an answer tells about the engine, and reports a new place in the queue.
+    fn note_answer(&mut self, answer: &Result<Answer, EngineError>) {
+        if let Ok(Answer::Waiting(hint) | Answer::Taken(hint)) = answer
+            && self.place.replace(hint.ahead) != Some(hint.ahead)
+        {
+            self.shared.report_place(&self.claim, hint.ahead);
+        }
         if answer.is_ok() {
             self.shared.set_reached();
         }
@@ -245,38 +253,55 @@ impl Shared {
         how: How,
         connect_deadline: Option<Instant>,
     ) -> Result<Answer, EngineError> {
-        let timeout = self.profile.request_timeout;
-        let answer = {
-            // Pinned here: an async function that takes a future reserves room for it twice.
-            let request = pin!(async { self.engine.claim(claim, how).await });
-            let request = pin!(async {
-                let answer = self.catch_panic(request).await;
-                answer.unwrap_or_else(|panicked| Err(panicked.into_error()))
-            });
-            if self.profile.inline {
-                return request.await;
-            }
-            match connect_deadline {
-                None => Ok(self.with_timeout(timeout, request).await),
-                Some(deadline) => {
-                    let connect_failure = Box::pin(self.connect_failure(deadline));
-                    tokio::select! {
-                        biased;
-                        answer = self.with_timeout(timeout, request) => Ok(answer),
-                        error = connect_failure => Err(error),
-                    }
+        // Pinned here: an async function that takes a future reserves room for it twice.
+        let request = pin!(async { self.engine.claim(claim, how).await });
+        // The engine may still hold the request, and send it if it connects after all.
+        self.answer_in_time(&claim.name, request, connect_deadline, || self.undo(claim)).await
+    }
+
+    /// The answer to a request about `name`, within the time that a request may take. `undo_late`: removes what the
+    /// request may create if it is sent after the engine was given up at `connect_deadline`.
+    pub(super) async fn answer_in_time<T>(
+        self: &Arc<Self>,
+        name: &Name,
+        request: Pin<&mut impl Future<Output = Result<T, EngineError>>>,
+        connect_deadline: Option<Instant>,
+        undo_late: impl FnOnce(),
+    ) -> Result<T, EngineError> {
+        let (timeout, observed) = (self.profile.request_timeout, self.observed_now());
+        let report = |error: Option<&EngineError>| {
+            self.report_answer(Verb::Claim, observed, error.map(|error| error.fault));
+        };
+        let request = pin!(async {
+            let answer = self.catch_panic(request).await;
+            answer.unwrap_or_else(|panicked| Err(panicked.into_error()))
+        });
+        if self.profile.inline {
+            let answer = request.await;
+            report(answer.as_ref().err());
+            return answer;
+        }
+        let answer = match connect_deadline {
+            None => Ok(self.with_timeout(timeout, request).await),
+            Some(deadline) => {
+                let connect_failure = Box::pin(self.connect_failure(deadline));
+                tokio::select! {
+                    biased;
+                    answer = self.with_timeout(timeout, request) => Ok(answer),
+                    error = connect_failure => Err(error),
                 }
             }
         };
         let answer = answer.inspect_err(|error| {
-            self.note_failure(&claim.name, error);
-            // The engine may still hold the request, and send it if it connects after all.
-            self.undo(claim);
+            report(Some(error));
+            self.note_failure(name, error);
+            undo_late();
         })?;
         let no_answer = || Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}")));
         let answer = answer.unwrap_or_else(no_answer);
+        report(answer.as_ref().err());
         if let Err(error) = &answer {
-            self.note_failure(&claim.name, error);
+            self.note_failure(name, error);
         }
         answer
     }

@@ -55,6 +55,11 @@ pub(crate) fn system_instant_in(duration: Duration) -> std::time::Instant {
     now.checked_add(duration).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)))
 }
 
+/// The time of day since 1970. Only for what has to outlive a reboot of the machine: it never decides about a hold.
+pub(crate) fn time_of_day() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+}
+
 /// Sleeps for `duration` on tokio's runtime.
 pub(crate) fn sleep(duration: Duration) -> impl Future<Output = ()> + Send {
     tokio::time::sleep(duration)
@@ -86,11 +91,13 @@ impl Shared {
     }
 }
 
-/// R2: `CLOCK_BOOTTIME` counts suspended time and never steps. Systems other than Linux use `CLOCK_MONOTONIC`.
+/// R2: a clock that counts the time for which the machine was suspended, and never steps.
 struct BootClock;
 
 impl Clock for BootClock {
+    #[cfg(unix)]
     fn now(&self) -> Instant {
+        // `CLOCK_MONOTONIC` of Linux stops during a suspension. That of macOS does not, and macOS has no other.
         #[cfg(target_os = "linux")]
         const ID: nix::time::ClockId = nix::time::ClockId::CLOCK_BOOTTIME;
         #[cfg(not(target_os = "linux"))]
@@ -98,6 +105,23 @@ impl Clock for BootClock {
         let now = nix::time::clock_gettime(ID).expect("every supported system has this clock");
         Instant::from_nanos(Duration::from(now).as_nanos() as u64)
     }
+
+    #[cfg(not(unix))]
+    fn now(&self) -> Instant {
+        instant_of_process()
+    }
+}
+
+/// The time since the first call in this process, by the clock of the standard library. On Windows this is the
+/// performance counter, which counts the time of a suspension. No engine that works there shares an [`Instant`] with
+/// another process.
+#[cfg(any(not(unix), test))]
+fn instant_of_process() -> Instant {
+    /// The first call, so late that times before it can be expressed.
+    const FIRST: Duration = Duration::from_secs(86_400);
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    let since_start = START.get_or_init(std::time::Instant::now).elapsed();
+    Instant::from_nanos((FIRST + since_start).as_nanos() as u64)
 }
 
 struct OsEntropy;
@@ -105,5 +129,18 @@ struct OsEntropy;
 impl Entropy for OsEntropy {
     fn fill(&self, buf: &mut [u8]) {
         getrandom::fill(buf).expect("the operating system gives randomness once it has booted");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_of_systems_without_a_boot_clock_advances_and_begins_late_enough() {
+        let first = instant_of_process();
+        assert!(first >= Instant::from_nanos(0).after(Duration::from_secs(86_400)));
+        let later = std::iter::repeat_with(instant_of_process).find(|now| *now > first);
+        assert!(later.is_some_and(|later| instant_of_process() >= later));
     }
 }

@@ -7,31 +7,37 @@
 
 mod attempt;
 mod batches;
+mod block;
 mod clean;
 mod close;
 mod drive;
 pub(crate) mod env;
 mod exit;
 mod loss_callbacks;
+mod memo;
 mod min_hold;
 mod notifications;
 mod on_caller;
+mod one_step;
 mod renew;
 mod serve;
+mod set;
 mod thread;
 mod timers;
 
-pub(crate) use attempt::try_without_queue;
+pub(crate) use attempt::{TriesOutcome, try_without_queue};
 pub(crate) use clean::{Cleanup, run_cleanups};
 pub(crate) use close::close;
 pub(crate) use drive::{REPORT_MARGIN, drive};
-pub(crate) use env::system_instant_in;
 pub use env::{Entropy, Env};
+pub(crate) use env::{system_instant_in, time_of_day};
 pub(crate) use exit::{Pending, register, wait_at_exit};
 pub(crate) use loss_callbacks::LossCallbacks;
+pub(crate) use memo::{MemoOutcome, MemoSender};
 pub(crate) use min_hold::hold_until;
 pub use on_caller::is_on_calling_thread;
 pub(crate) use serve::{KeeperJob, serve};
+pub(crate) use set::{NameSet, acquire_set};
 pub use thread::{Keeper, Runtime};
 pub(crate) use timers::{KeeperWake, TimerAction, TimerKey, Timers};
 

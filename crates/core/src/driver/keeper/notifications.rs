@@ -25,7 +25,11 @@ impl Shared {
                 }
                 Notification::Lost { name, id, loss } => self.mark_lost(&name, id, loss),
                 Notification::Doubt => self.doubt_all(),
-                Notification::AskAll => self.ask_all(),
+                Notification::AskAll => {
+                    self.ask_all();
+                    self.followers.hint_all();
+                }
+                Notification::Memo { name } => self.followers.hint(&name),
             }
         }
     }

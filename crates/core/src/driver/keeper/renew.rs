@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed, TimeLeft,
-    contract::observe::Event,
+    contract::observe::Verb,
     driver::keeper::{KeeperJob, TimerKey, batches::batches, poll_once},
     driver::local::UNRESPONSIVE_AFTER,
     driver::shared::Shared,
@@ -41,6 +41,7 @@ enum LeaseStep {
 /// Sends one request for a batch and applies its answers; returns the last error, if there was one.
 async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> {
     let sent_at = shared.now();
+    let observed = shared.observer.is_observed().then_some(sent_at);
     let shortest_ttl = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
     let timeout = shared.profile.request_timeout.min(shortest_ttl / ANSWER_FRACTION);
     let request = shared.catch_panic(async { shared.engine.renew(holds).await });
@@ -56,7 +57,6 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
     };
     let mut shared_text = None;
     let mut answers = answers.into_iter();
-    let (mut extended, mut unknown) = (0, 0);
     let mut last_error = None;
     for hold in holds {
         let answer = answers.next();
@@ -65,24 +65,21 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
         }
         match answer {
             Some(Renewed::Extended { ttl, left }) => {
-                extended += 1;
                 shared.apply_renewal(hold, sent_at, ttl, left);
             }
             Some(Renewed::Lost(loss)) => shared.mark_lost(&hold.name, hold.id, loss),
             Some(Renewed::Unknown(error)) => {
-                unknown += 1;
-                shared.note_failed_renewal(&hold.name, hold.id, single_line(&mut shared_text, &error));
+                shared.note_failed_renewal(hold, single_line(&mut shared_text, &error));
                 last_error = Some(error);
             }
             None => {
-                unknown += 1;
                 let error = missing_answer_error.take().unwrap_or_else(no_answer_error);
-                shared.note_failed_renewal(&hold.name, hold.id, single_line(&mut shared_text, &error));
+                shared.note_failed_renewal(hold, single_line(&mut shared_text, &error));
                 last_error = last_error.or(Some(error));
             }
         }
     }
-    shared.observer.event(&Event::Renewed { extended, unknown });
+    shared.report_answer(Verb::Renew, observed, last_error.as_ref().map(|error| error.fault));
     if let (Some(error), Some(hold)) = (&last_error, holds.first()) {
         shared.note_failure(&hold.name, error);
     }
@@ -147,7 +144,7 @@ impl Shared {
     /// left before the renewal; the holder is told if another program changed that time.
     fn apply_renewal(
         self: &Arc<Self>,
-        &Hold { ref name, id, .. }: &Hold,
+        &Hold { ref name, id, mode, token, .. }: &Hold,
         sent_at: Instant,
         ttl: Option<std::time::Duration>,
         left: TimeLeft,
@@ -159,6 +156,8 @@ impl Shared {
             return;
         }
         let now = self.now();
+        let valid_until = hold.lease.valid_until();
+        let margin = (valid_until != Instant::NEVER).then(|| valid_until.since(now));
         let new_change = hold.lease.compare_time(sent_at, now, left);
         hold.lease.renewed(sent_at, now, ttl, group);
         for validity in &hold.guards {
@@ -167,18 +166,23 @@ impl Shared {
         }
         self.set_lease_timer(name, hold, now);
         drop(shard);
+        self.observer.renewed(name, mode, token, margin);
         if let Some(change) = new_change {
-            self.observer.event(&Event::TimeChanged { name, change });
+            self.observer.time_changed(name, mode, token, change);
         }
     }
 
     /// Stores the error of a renewal that the engine did not confirm. If no later renewal is confirmed before the
     /// deadline, the guards report this error.
-    fn note_failed_renewal(&self, name: &Name, id: ClaimId, renewal_error: &Arc<str>) {
-        let mut shard = self.table.shard(name);
-        if let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) {
-            hold.guards.iter().for_each(|validity| validity.renewal_failed(renewal_error));
-        }
+    fn note_failed_renewal(&self, hold: &Hold, renewal_error: &Arc<str>) {
+        let &Hold { ref name, id, mode, token, .. } = hold;
+        let first = {
+            let mut shard = self.table.shard(name);
+            let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };
+            // Every guard stores the error; a guard that joined the hold since has none of an earlier renewal.
+            hold.guards.iter().filter(|validity| !validity.renewal_failed(renewal_error)).count() == 0
+        };
+        self.observer.renewal_failed(name, mode, token, renewal_error, first);
     }
 
     /// Reports the loss to those guards of a hold whose own `max_hold` has passed. When no guard is allowed to use the
@@ -187,12 +191,13 @@ impl Shared {
         let mut shard = self.table.shard(name);
         let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };
         let now = self.now();
-        let mut in_use = false;
+        let (mut in_use, mut lost) = (false, Vec::new());
         for validity in &hold.guards {
             match validity.loss(now) {
-                Some(loss) => {
-                    validity.mark_lost(loss);
+                Some(loss) if validity.mark_lost(loss) => {
+                    lost.push(((validity.token(), validity.mode()), loss))
                 }
+                Some(_) => {}
                 None => in_use = true,
             }
         }
@@ -201,7 +206,9 @@ impl Shared {
             self.set_lease_timer(name, hold, now);
         }
         drop(shard);
-        self.observer.event(&Event::Lost { name, loss: Loss::MaxHold, trouble: None });
+        for (guard, loss) in lost {
+            self.observer.lost(name, &[guard], loss, None);
+        }
     }
 
     fn spawn_renewals(self: &Arc<Self>, holds: Vec<Hold>) {

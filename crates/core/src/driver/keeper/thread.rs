@@ -2,9 +2,8 @@
 
 use std::{
     fmt,
-    pin::pin,
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll, Waker},
     thread::ThreadId,
     time::Duration,
 };
@@ -24,12 +23,24 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Resolves when `duration` has passed by the clock of the keeper's [`Env`](crate::Env).
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+
+    /// Blocks the calling thread until `future` is done. A runtime that has no thread of its own runs its tasks here.
+    fn block_on(&self, future: Pin<&mut dyn Future<Output = ()>>) {
+        pollster::block_on(future);
+    }
+
+    /// Whether the calling thread is running a task of this runtime, so that a blocking call would wait for itself.
+    fn is_running_task_here(&self) -> bool {
+        false
+    }
 }
 
 /// Runs the background work of one or several `Locks`. Cheap to clone; all clones are one keeper.
 #[derive(Clone)]
 pub struct Keeper {
     inner: Arc<Inner>,
+    /// Whether callbacks of users run in tasks of the keeper, and not on a thread of their own.
+    calls_back_in_tasks: bool,
     /// The process to which the threads belong: see [`process::generation`].
     generation: u32,
 }
@@ -53,6 +64,18 @@ struct Deferred {
     tasks: Vec<BoxFuture<'static, ()>>,
 }
 
+/// How a blocking call waits for the keeper.
+pub(super) enum BlockingWait<'a> {
+    /// As the runtime of the caller blocks a thread.
+    OnRuntime(&'a dyn Runtime),
+    /// The keeper runs on a thread of its own.
+    UntilDone,
+    /// The keeper runs on this runtime of the caller, whose tasks run only while a thread runs the runtime.
+    WhileItRuns(&'a Handle),
+    /// The call comes from a task of the keeper, and would wait for itself.
+    Never,
+}
+
 /// A keeper thread that runs.
 struct Running {
     handle: Handle,
@@ -64,6 +87,15 @@ struct Running {
 impl Keeper {
     /// A keeper with its own thread, so that nothing in user code can stop renewals. The thread starts when it is first
     /// needed and ends when no `Locks` uses it any more.
+    ///
+    /// ```
+    /// use leasehold::{Connect, Keeper};
+    /// // Two engines, one background thread.
+    /// let keeper = Keeper::thread();
+    /// let orders = Connect::default().keeper(keeper.clone()).connect("memory:orders")?;
+    /// let stock = Connect::default().keeper(keeper).connect("memory:stock")?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn thread() -> Self {
         Self::new(Inner::Thread(Mutex::new(None)))
@@ -72,12 +104,28 @@ impl Keeper {
     /// As [`thread`](Self::thread), for a short-lived process with an engine inside it: the thread starts with the
     /// first request that the engine does not answer at once, or by [`begin`](Self::begin). Until then no hold is
     /// watched, and none is reported lost. So a program that holds a lock for longer than a moment must call `begin`.
+    ///
+    /// ```
+    /// use leasehold::{Connect, Keeper};
+    /// let keeper = Keeper::deferred();
+    /// let locks = Connect::default().keeper(keeper.clone()).connect("memory:")?;
+    /// let guard = locks.mutex("order/17").blocking().try_acquire()?;
+    /// // The work takes long after all: watch the hold.
+    /// keeper.begin()?;
+    /// # drop(guard);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn deferred() -> Self {
         Self::new(Inner::Deferred(Mutex::default()))
     }
 
     /// Starts the thread of a [`deferred`](Self::deferred) keeper, unless it runs. Other keepers do not need this.
+    ///
+    /// ```
+    /// leasehold::Keeper::deferred().begin()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Refused`] when the system cannot start a thread; [`ErrorKind::Forked`] in a child that was forked
@@ -99,21 +147,45 @@ impl Keeper {
 
     /// A keeper on a tokio runtime of the caller: faster to reach from tasks of that runtime, but blocked when the
     /// runtime is blocked. If the runtime has only one thread, a blocking call in one of its tasks would wait forever,
-    /// and panics instead. When the runtime is dropped, holds are reported lost and waits end with an error. The
-    /// runtime needs its time and I/O drivers.
+    /// and panics instead: see [`Blocking`](crate::Blocking). When the runtime is dropped, holds are reported
+    /// lost and waits end with an error. The runtime needs its time and I/O drivers.
+    ///
+    /// ```
+    /// use leasehold::{Connect, Keeper};
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    /// let keeper = Keeper::on(runtime.handle().clone());
+    /// let locks = Connect::default().keeper(keeper).connect("memory:")?;
+    /// runtime.block_on(async { locks.mutex("order/17").acquire().await?.release().await })?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn on(handle: Handle) -> Self {
         Self::new(Inner::Tokio(handle))
     }
 
     /// A keeper on a runtime other than tokio.
+    #[doc(hidden)]
     #[must_use]
     pub fn with(runtime: Arc<dyn Runtime>) -> Self {
         Self::new(Inner::Other(runtime))
     }
 
+    /// Runs the callbacks of [`Guard::on_lost`](crate::Guard::on_lost) in tasks of this keeper, and not on a thread of
+    /// their own: so their order among the other tasks is always the same. They must not block.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn calling_back_in_tasks(mut self) -> Self {
+        self.calls_back_in_tasks = true;
+        self
+    }
+
+    /// Whether callbacks of users run in tasks of this keeper.
+    pub(super) const fn calls_back_in_tasks(&self) -> bool {
+        self.calls_back_in_tasks
+    }
+
     fn new(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner), generation: process::generation() }
+        Self { inner: Arc::new(inner), calls_back_in_tasks: false, generation: process::generation() }
     }
 
     /// An error in a child of the process that made the keeper.
@@ -186,34 +258,26 @@ impl Keeper {
         work()
     }
 
-    /// Blocks this thread until `future` is done.
-    ///
-    /// # Panics
-    /// In a task of this keeper's own runtime, if that has only one thread.
-    #[track_caller]
-    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        let mut future = pin!(future);
-        // With an engine inside this process, the future may be ready without a keeper.
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return value;
-        }
-        self.assert_may_block();
-        pollster::block_on(future)
-    }
-
-    /// Panics if blocking this thread would stop the keeper.
-    #[track_caller]
-    fn assert_may_block(&self) {
-        let Inner::Tokio(handle) = &*self.inner else { return };
-        let is_inside = Handle::try_current().is_ok_and(|current| current.id() == handle.id());
-        if is_inside && handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
-            // Threads of `spawn_blocking` are inside the runtime too, and may block. Only tokio can tell these threads
-            // from its tasks: in a task, `blocking_recv` panics and says that a function attempted to block the thread
-            // that drives the tasks.
-            let (tx, rx) = oneshot::channel();
-            let _ = tx.send(());
-            let _ = rx.blocking_recv();
-        }
+    /// How a blocking call on this thread has to wait for the keeper.
+    pub(super) fn blocking_wait(&self) -> BlockingWait<'_> {
+        let is_this_thread = |running: &Option<Running>| {
+            running.as_ref().is_some_and(|running| running.thread == std::thread::current().id())
+        };
+        let is_own_thread = match &*self.inner {
+            Inner::Thread(running) => is_this_thread(&running.lock().unwrap_or_else(PoisonError::into_inner)),
+            Inner::Deferred(deferred) => {
+                is_this_thread(&deferred.lock().unwrap_or_else(PoisonError::into_inner).running)
+            }
+            Inner::Tokio(handle) if handle.runtime_flavor() == RuntimeFlavor::CurrentThread => {
+                return BlockingWait::WhileItRuns(handle);
+            }
+            Inner::Tokio(_) => false,
+            Inner::Other(runtime) if !runtime.is_running_task_here() => {
+                return BlockingWait::OnRuntime(&**runtime);
+            }
+            Inner::Other(_) => true,
+        };
+        if is_own_thread { BlockingWait::Never } else { BlockingWait::UntilDone }
     }
 
     /// Whether the runtime itself reports panics of tasks. If not, the keeper's tasks must catch them.

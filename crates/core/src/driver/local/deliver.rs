@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Answer, Claim, ClaimId, EngineError, Error, ErrorKind, Fault, Grant, How, Instant, Loss, Mode, Name,
     Previous, Release, Token,
-    contract::observe::Event,
+    contract::observe::Verb,
     driver::keeper::{KeeperJob, answer_at_once, drive},
     driver::shared::Shared,
     pure::lease::Lease,
@@ -64,7 +64,10 @@ impl Shared {
                 return;
             }
             let sent_at = self.now();
-            match answer_at_once(self.engine.claim(&claim, How::Create)) {
+            let answer = answer_at_once(self.engine.claim(&claim, How::Create));
+            let fault = answer.as_ref().err().map(|error| error.fault);
+            self.report_answer(Verb::Claim, self.observer.is_observed().then_some(sent_at), fault);
+            match answer {
                 Ok(Answer::Held(grant)) => {
                     prepared = self.deliver_grant(&claim, &grant, Arrival::Answered(sent_at))
                 }
@@ -117,6 +120,7 @@ impl Shared {
                             self.prepare_delivery(name, &mut hold, waiter, grant.previous, handed_over, now);
                         deliveries.extend(delivery);
                         self.join_readers(name, state, &mut hold, &mut deliveries, now);
+                        self.join_owners(name, &mut state.queue, &mut hold, &mut deliveries, now);
                         self.set_lease_timer(name, &mut hold, now);
                         state.holds.reserve_exact(1);
                         state.holds.push(hold);
@@ -232,8 +236,27 @@ impl Shared {
         if let Some(timer) = waiter.limit_timer {
             self.timers.remove(timer);
         }
-        self.observer.event(&Event::Refused { name, error: &error });
+        let error = error.of_name(name);
+        waiter.span.in_scope(|| {
+            let waited = self.waited_since(waiter.since);
+            self.observer.refused(name, waiter.terms.mode, &error, waited);
+        });
         let _ = waiter.tx.send(Err(error));
+    }
+
+    /// Reports the place of the claim in the queue, for the request at the head of the local queue.
+    pub(crate) fn report_place(&self, claim: &Claim, ahead: Option<u32>) {
+        let span = {
+            let mut shard = self.table.shard(&claim.name);
+            let Some(state) = shard.get_mut(&claim.name) else { return };
+            if state.claim.as_ref().is_none_or(|in_flight| in_flight.id != claim.id) {
+                return;
+            }
+            let Some(head) = state.queue.head_mut() else { return };
+            head.contended = true;
+            head.span.clone()
+        };
+        span.in_scope(|| self.observer.queued(&claim.name, claim.mode, ahead));
     }
 
     /// Remembers the error of a claim's last answer, for requests whose wait ends before the next answer.

@@ -3,16 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use super::{
     grant::Requester,
+    reenter::hold_index_of_owner,
     state::{NameState, Terms, Ticket, Waiter},
     wait_limit::{CountedWait, check_name},
 };
 use crate::{
-    Error, ErrorKind, Guard, Instant, Mode, Name, Owner, Pace, Previous,
-    contract::observe::Event,
-    driver::keeper::{KeeperJob, poll_once, try_without_queue},
+    Error, ErrorKind, Guard, Instant, Mode, Name, Pace, Previous,
+    driver::keeper::{KeeperJob, TriesOutcome, poll_once, try_without_queue},
+    driver::observer::Granted,
     driver::shared::{Shared, SharedHandle},
 };
 
@@ -53,10 +55,17 @@ impl Shared {
         spec: RequestSpec,
         limit: Option<Duration>,
         tries: Tries,
+        span: &tracing::Span,
     ) -> Entered {
         let shared: &Arc<Self> = handle;
-        if let Err(error) = shared.ensure_served() {
+        if !shared.is_own_process() {
+            let error = shared.check_open().expect_err("another process than the one of the `Locks`");
             return Entered::Now(Err(error));
+        }
+        let mode = spec.terms.mode;
+        shared.observer.wait_begun(&spec.name, mode);
+        if let Err(error) = shared.ensure_served() {
+            return Entered::Now(shared.report_decision(&spec.name, mode, Err(error)));
         }
         let now = shared.now();
         let until = limit.map(|limit| now.after(limit));
@@ -65,20 +74,21 @@ impl Shared {
             && let Some(decided) = shared.decide_locally(handle, state, &spec, now)
         {
             drop(shard);
-            return Entered::Now(shared.report_decision(&spec.name, decided));
+            return Entered::Now(shared.report_decision(&spec.name, mode, decided));
         }
         if let Some(error) = shared.outage_error(&spec.name) {
             drop(shard);
-            return Entered::Now(shared.report_decision(&spec.name, Err(error)));
+            return Entered::Now(shared.report_decision(&spec.name, mode, Err(error)));
         }
         if let Tries::Limited(tries) = tries {
             drop(shard);
-            return shared.start_tries(handle, spec, tries, until);
+            return shared.start_tries(handle, spec, tries, until, span, now);
         }
         // Closing empties the local queues shard by shard: a request that comes to a shard after it was emptied must
         // see that the `Locks` is closed.
         if let Err(error) = shared.check_open() {
-            return Entered::Now(Err(error));
+            drop(shard);
+            return Entered::Now(shared.report_decision(&spec.name, mode, Err(error)));
         }
         let waiting_for_name = || shard.get(&spec.name).map_or(0, |state| state.queue.len());
         let waiting = spec.max_waiting.map_or(0, |_| waiting_for_name());
@@ -86,9 +96,12 @@ impl Shared {
             Ok(counted) => counted,
             Err(error) => {
                 drop(shard);
-                return Entered::Now(shared.report_decision(&spec.name, Err(error)));
+                return Entered::Now(shared.report_decision(&spec.name, mode, Err(error)));
             }
         };
+        let state = shard.entry(spec.name.clone()).or_default();
+        let ahead = state.queue.len();
+        let contended = ahead > 0 || state.conflicts(mode);
         let (tx, rx) = oneshot::channel();
         let ticket = shared.next_ticket();
         let waiter = Waiter {
@@ -98,14 +111,18 @@ impl Shared {
             since: now,
             limit_timer: None,
             until: until.unwrap_or(Instant::NEVER),
+            contended,
+            span: span.clone(),
             _counted: counted,
             handle: Arc::clone(handle),
             tx,
         };
-        let state = shard.entry(spec.name.clone()).or_default();
         state.queue.push(ticket, waiter);
         let prepared = shared.prepare_next_claim(&spec.name, state);
         drop(shard);
+        if contended {
+            shared.observer.queued(&spec.name, mode, u32::try_from(ahead).ok());
+        }
         shared.start_claim(prepared);
         if let Some(until) = until {
             shared.set_limit_timer(&spec.name, ticket, shared.first_limit_check(now, until));
@@ -146,29 +163,6 @@ impl Shared {
         Some(Ok(self.new_guard(name, hold, &requester, token, Previous::Clean, now)))
     }
 
-    /// Re-entrancy by an explicit owner: the same hold with the same token.
-    fn reenter(
-        self: &Arc<Self>,
-        name: &Name,
-        hold: &mut super::state::LocalHold,
-        requester: &Requester<'_>,
-        now: Instant,
-    ) -> Option<Result<Guard, Error>> {
-        match (hold.terms.mode, requester.terms.mode) {
-            (Mode::Shared, Mode::Exclusive) => Some(Err(Error::invalid(format!(
-                "lock {:?}: this owner holds it shared and would wait for itself: release the shared guard first",
-                name.as_str()
-            )))),
-            (Mode::Permits { .. }, _) => None,
-            _ if hold.lease.deadline() <= now => None,
-            _ => {
-                let owner = requester.terms.owner.as_ref()?;
-                let token = hold.guards.iter().find(|validity| validity.is_owned_by(owner))?.token();
-                Some(Ok(self.new_guard(name, hold, requester, token, Previous::Clean, now)))
-            }
-        }
-    }
-
     /// Tries without entering the queue: on this thread if the engine never waits and there is only one try, else on
     /// the keeper.
     fn start_tries(
@@ -177,9 +171,13 @@ impl Shared {
         spec: RequestSpec,
         tries: u32,
         until: Option<Instant>,
+        span: &tracing::Span,
+        now: Instant,
     ) -> Entered {
         let (tx, mut rx) = oneshot::channel();
-        let mut tries_task = Box::pin(try_without_queue(Arc::clone(handle), spec, tries, until, tx));
+        let outcome = TriesOutcome::new(Arc::clone(handle), &spec, now);
+        let mut tries_task =
+            Box::pin(try_without_queue(outcome, spec, tries, until, tx).instrument(span.clone()));
         if self.profile.inline && tries == 1 && poll_once(tries_task.as_mut()).is_some() {
             return match rx.try_recv() {
                 Ok(result) => Entered::Now(result),
@@ -190,29 +188,23 @@ impl Shared {
         Entered::Wait { rx, ticket: None }
     }
 
-    /// Reports the decision to the observer.
-    fn report_decision(&self, name: &Name, decided: Result<Guard, Error>) -> Result<Guard, Error> {
-        self.observer.event(&match &decided {
-            Ok(guard) => Event::Granted {
-                name,
-                mode: guard.mode(),
-                token: guard.token(),
-                waited: Duration::ZERO,
-                local: true,
-            },
-            Err(error) => Event::Refused { name, error },
-        });
+    /// Reports the decision to the observers.
+    fn report_decision(
+        &self,
+        name: &Name,
+        mode: Mode,
+        decided: Result<Guard, Error>,
+    ) -> Result<Guard, Error> {
+        let (waited, decided) = (Duration::ZERO, decided.map_err(|error| error.of_name(name)));
+        match &decided {
+            Ok(guard) => {
+                let (token, contended, local) = (guard.token(), false, true);
+                self.observer.granted(&Granted { name, mode, token, waited, contended, local });
+            }
+            Err(error) => self.observer.refused(name, mode, error, waited),
+        }
         decided
     }
-}
-
-/// The index of a valid hold that belongs to `owner`.
-fn hold_index_of_owner(state: &NameState, owner: &Owner, now: Instant) -> Option<usize> {
-    let is_live = |hold: &super::state::LocalHold| !hold.is_ending && hold.lease.lost().is_none();
-    state.holds.iter().position(|hold| {
-        is_live(hold)
-            && hold.guards.iter().any(|validity| validity.is_owned_by(owner) && validity.loss(now).is_none())
-    })
 }
 
 /// The error for a request whose mode is of another kind than the mode in use.

@@ -10,12 +10,12 @@ use super::{
     state::{LocalHold, NameState, Waiter},
 };
 use crate::{
-    Claim, Error, ErrorKind, Grant, Guard, Instant, Name, Previous, Token,
-    contract::observe::Event,
+    Claim, ClaimId, Error, ErrorKind, Grant, Guard, Instant, Name, Previous, Token,
     driver::keeper::TimerAction,
+    driver::observer::Granted,
     driver::shared::{Shared, SharedHandle},
     driver::validity::Validity,
-    guard::Stage,
+    guard::{MaxHold, Stage},
     pure::lease::{self, LeaseAction},
 };
 
@@ -24,6 +24,10 @@ pub(crate) struct Delivery {
     tx: oneshot::Sender<Result<Guard, Error>>,
     guard: Guard,
     waited: Duration,
+    /// The request had to wait for another holder or request.
+    contended: bool,
+    /// The span of the request.
+    span: tracing::Span,
     /// The hold was handed over inside the process.
     handed_over: bool,
 }
@@ -32,14 +36,16 @@ impl Delivery {
     /// Sends the guard. If the request was dropped meanwhile, the guard comes back and is released by its own drop.
     pub(crate) fn send(self) {
         let shared = Arc::clone(self.guard.handle());
-        let event = Event::Granted {
+        let granted = Granted {
             name: self.guard.name(),
             mode: self.guard.mode(),
             token: self.guard.token(),
             waited: self.waited,
+            contended: self.contended,
             local: self.handed_over,
         };
-        shared.observer.event(&event);
+        // The keeper may deliver the guard, outside the span of the request.
+        self.span.in_scope(|| shared.observer.granted(&granted));
         let _ = self.tx.send(Ok(self.guard));
     }
 }
@@ -47,6 +53,10 @@ impl Delivery {
 /// When a claim was sent, and the newest token of the name known at that time.
 #[derive(Clone, Copy)]
 pub(crate) struct SentClaim {
+    /// When the first try of the request began.
+    pub(crate) since: Instant,
+    /// Whether an earlier try was answered "taken".
+    pub(crate) contended: bool,
     pub(crate) sent_at: Instant,
     pub(crate) newest_token: Option<Token>,
 }
@@ -71,10 +81,10 @@ impl Shared {
         now: Instant,
     ) -> Guard {
         let max_hold_end = requester.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
-        let validity =
-            Arc::new(Validity::new(&hold.lease, max_hold_end, token, requester.terms.owner.clone()));
-        let timer = (max_hold_end != Instant::NEVER)
-            .then(|| self.add_timer(max_hold_end, TimerAction::MaxHold(Box::new((name.clone(), hold.id)))));
+        let (granted, owner) = ((token, requester.terms.mode), requester.terms.owner.clone());
+        let validity = Arc::new(Validity::new(&hold.lease, max_hold_end, granted, owner));
+        let max_hold = requester.max_hold.filter(|_| max_hold_end != Instant::NEVER);
+        let max_hold = max_hold.map(|length| Box::new(self.limit_timer(name, hold.id, length, now)));
         hold.guards.push(Arc::clone(&validity));
         Guard {
             handle: Arc::clone(requester.handle),
@@ -84,9 +94,21 @@ impl Shared {
             mode: requester.terms.mode,
             previous,
             since: now,
-            max_hold: timer.map(Box::new),
+            max_hold,
             stage: Stage::InTransit,
         }
+    }
+
+    /// The timer that ends the use of a guard after `length`, which counts from `now`.
+    pub(super) fn limit_timer(
+        self: &Arc<Self>,
+        name: &Name,
+        id: ClaimId,
+        length: Duration,
+        now: Instant,
+    ) -> MaxHold {
+        let action = TimerAction::MaxHold(Box::new((name.clone(), id)));
+        MaxHold { timer: self.add_timer(now.after(length), action), length }
     }
 
     /// Makes one more guard on the hold of `guard`. The keeper owns the new guard, so the hold stays when `guard` ends.
@@ -96,7 +118,10 @@ impl Shared {
         let mut shard = self.table.shard(&guard.name);
         let hold = shard.get_mut(&guard.name)?.hold(guard.id).filter(|hold| !hold.is_ending)?;
         hold.lease.start_renewal(now);
-        let validity = Arc::new(Validity::new(&hold.lease, Instant::NEVER, guard.token(), None));
+        let validity =
+            Arc::new(Validity::new(&hold.lease, Instant::NEVER, (guard.token(), guard.mode), None));
+        // No user has it, so that observers get no event of its loss.
+        validity.end();
         hold.guards.push(Arc::clone(&validity));
         self.set_lease_timer(&guard.name, hold, now);
         Some(validity)
@@ -114,13 +139,29 @@ impl Shared {
         now: Instant,
     ) -> Option<Delivery> {
         let token = hold.take_token()?;
+        Some(self.deliver_on(name, hold, waiter, token, previous, handed_over, now))
+    }
+
+    /// Makes a guard on `hold`, with this token, for a request of the local queue.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a guard come from many places")]
+    pub(super) fn deliver_on(
+        self: &Arc<Self>,
+        name: &Name,
+        hold: &mut LocalHold,
+        waiter: Waiter,
+        token: Token,
+        previous: Previous,
+        handed_over: bool,
+        now: Instant,
+    ) -> Delivery {
         if let Some(timer) = waiter.limit_timer {
             self.timers.remove(timer);
         }
         let requester = Requester { handle: &waiter.handle, terms: &waiter.terms, max_hold: waiter.max_hold };
         let guard = self.new_guard(name, hold, &requester, token, previous, now);
         let waited = now.since(waiter.since);
-        Some(Delivery { tx: waiter.tx, guard, waited, handed_over })
+        let Waiter { tx, contended, span, .. } = waiter;
+        Delivery { tx, guard, waited, contended, span, handed_over }
     }
 
     /// Sets the timer for the lease of a hold.
@@ -195,11 +236,17 @@ impl Shared {
         let guard = self.new_guard(name, &mut hold, &requester, token, grant.previous, now);
         self.set_lease_timer(name, &mut hold, now);
         let state = shard.entry(name.clone()).or_default();
+        let mut deliveries = Vec::new();
+        self.join_owners(name, &mut state.queue, &mut hold, &mut deliveries, now);
         state.holds.reserve_exact(1);
         state.holds.push(hold);
+        let prepared = if deliveries.is_empty() { None } else { self.fit_claim_to_head(name, state) };
         drop(shard);
-        let (mode, token) = (terms.mode, guard.token());
-        self.observer.event(&Event::Granted { name, mode, token, waited: Duration::ZERO, local: false });
+        deliveries.into_iter().for_each(Delivery::send);
+        self.start_claim(prepared);
+        let (mode, token, contended) = (terms.mode, guard.token(), sent_claim.contended);
+        let waited = now.since(sent_claim.since);
+        self.observer.granted(&Granted { name, mode, token, waited, contended, local: false });
         Ok(guard)
     }
 }

@@ -59,7 +59,11 @@ impl Shared {
             return;
         }
         // The waiter holds a `SharedHandle`, so it is dropped here, after its shard is unlocked.
-        let _removed = self.remove_request(name, ticket);
+        let Some((waiter, _)) = self.remove_request(name, ticket) else { return };
+        waiter.span.in_scope(|| {
+            let waited = self.waited_since(waiter.since);
+            self.observer.cancelled(name, waiter.terms.mode, waited, waiter.contended);
+        });
     }
 
     /// Fails a request whose wait has ended. The error reports the engine's last answer.

@@ -8,9 +8,12 @@ mod deliver;
 mod enter;
 mod grant;
 mod leave;
+mod memo_release;
 mod newest_tokens;
 mod queue;
+mod reenter;
 mod release;
+mod set;
 mod state;
 mod table;
 mod wait_limit;
@@ -22,7 +25,7 @@ pub(crate) use leave::UNRESPONSIVE_AFTER;
 pub(crate) use newest_tokens::NewestTokens;
 pub(crate) use release::{GuardRelease, ReleaseOutcome, release_result, unanswered_release};
 pub(crate) use state::{Control, Ending, Terms, Ticket};
-pub(crate) use table::NameTable;
+pub(crate) use table::{KeyedHasher, NameTable};
 pub(crate) use wait_limit::WaitLimit;
 
 /// For how long a hold is handed over inside the process before other processes are served (R8, R17), as long as its

@@ -34,6 +34,10 @@ impl LocalQueue {
         self.0.as_ref()?.first_key_value().map(|(_, waiter)| &**waiter)
     }
 
+    pub(super) fn head_mut(&mut self) -> Option<&mut Waiter> {
+        Some(&mut **self.0.as_mut()?.first_entry()?.into_mut())
+    }
+
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
         self.0.as_mut()?.get_mut(&ticket).map(|waiter| &mut **waiter)
     }
@@ -51,6 +55,14 @@ impl LocalQueue {
         let waiter = self.0.as_mut()?.remove(&ticket)?;
         self.free_if_empty();
         Some(*waiter)
+    }
+
+    /// Removes and returns all requests that `fits` accepts, in their order.
+    pub(super) fn take_where(&mut self, fits: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
+        let waiters = self.0.iter().flat_map(|waiters| waiters.iter());
+        let fitting = waiters.filter(|(_, waiter)| fits(waiter));
+        let tickets: Vec<Ticket> = fitting.map(|(&ticket, _)| ticket).collect();
+        tickets.into_iter().filter_map(|ticket| self.remove(ticket)).collect()
     }
 
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Waiter> + use<> {

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Name, Previous, Release, Released,
+    contract::observe::Verb,
     driver::keeper::{Cleanup, KeeperJob, released_at_once, run_cleanups},
     driver::shared::Shared,
     driver::validity::{LossReport, Validity},
@@ -118,23 +119,26 @@ impl Shared {
         let handed_over = true;
         let mut deliveries: Vec<Delivery> =
             self.prepare_delivery(name, hold, waiter, ended, handed_over, now).into_iter().collect();
-        if !state.queue.is_empty() && state.holds[hold_index].terms.mode == crate::Mode::Shared {
+        if !state.queue.is_empty() {
             let mut hold = state.holds.swap_remove(hold_index);
             self.join_readers(name, state, &mut hold, &mut deliveries, now);
+            self.join_owners(name, &mut state.queue, &mut hold, &mut deliveries, now);
             state.holds.push(hold);
         }
         Some(deliveries)
     }
 
     /// Releases on this thread, then starts the claim of the next request in the local queue.
-    fn release_inline(
+    pub(super) fn release_inline(
         self: &Arc<Self>,
         release: Release,
         deadline: Instant,
         ttl: std::time::Duration,
         loss_report: Option<LossReport>,
     ) -> ReleaseOutcome {
+        let observed = self.observed_now();
         let released = released_at_once(self.engine.release(std::slice::from_ref(&release)));
+        self.report_answer(Verb::Release, observed, released.as_ref().and_then(Released::fault));
         let mut prepared = None;
         {
             let mut shard = self.table.shard(&release.name);
@@ -149,6 +153,9 @@ impl Shared {
         let outcome = match released {
             Some(Released::Freed) => ReleaseOutcome::Done(release_result(&release.name, loss_report)),
             Some(Released::NotThere) => {
+                if loss_report.is_none() {
+                    self.report_loss_at_release(&release);
+                }
                 ReleaseOutcome::Done(release_result(&release.name, loss_report.or(Some(Loss::Gone.into()))))
             }
             Some(Released::Unknown(_)) | None => {
@@ -183,15 +190,22 @@ impl Shared {
         ReleaseOutcome::Sent(answer)
     }
 
+    /// Reports to the observers that the hold of this release was gone.
+    pub(crate) fn report_loss_at_release(&self, release: &Release) {
+        if let Some(token) = release.token {
+            self.observer.lost_at_release(&release.name, release.mode, token, Loss::Gone);
+        }
+    }
+
     /// Reports a lost hold to its guards, and starts a claim for a local waiter.
     pub(crate) fn mark_lost(self: &Arc<Self>, name: &Name, id: ClaimId, loss: Loss) {
-        let (newly_reported, renewal_error, prepared) = {
+        let (newly_lost, renewal_error, prepared) = {
             let mut shard = self.table.shard(name);
             let Some(state) = shard.get_mut(name) else { return };
             let Some(hold) = state.hold(id) else { return };
             // Its guards may know of the loss already, by their own `max_hold`; that the name is free for waiters is
             // new all the same.
-            let newly_reported = hold.mark_lost(loss);
+            let newly_lost = hold.mark_lost(loss);
             let renewal_error = hold
                 .guards
                 .iter()
@@ -200,22 +214,15 @@ impl Shared {
             if let Some(timer) = hold.timer.take() {
                 self.timers.remove(timer);
             }
-            (newly_reported, renewal_error, self.prepare_next_claim(name, state))
+            (newly_lost, renewal_error, self.prepare_next_claim(name, state))
         };
-        if newly_reported {
-            let renewal_error = renewal_error.as_deref();
-            self.observer.event(&crate::contract::observe::Event::Lost {
-                name,
-                loss,
-                trouble: renewal_error,
-            });
-        }
+        self.observer.lost(name, &newly_lost, loss, renewal_error.as_deref());
         self.start_claim(prepared);
     }
 }
 
 /// The request to release `hold`.
-fn engine_release(name: &Name, hold: &LocalHold, now: Instant) -> Release {
+pub(super) fn engine_release(name: &Name, hold: &LocalHold, now: Instant) -> Release {
     let min_hold = hold.min_hold_until.map(|until| until.since(now)).filter(|min_hold| !min_hold.is_zero());
     Release {
         id: hold.id,

@@ -31,6 +31,8 @@ pub(crate) struct Terms {
     pub(crate) owner: Option<Owner>,
     /// The process stops on SIGTERM: see [`Claim::stops_on_term`].
     pub(crate) stops_on_term: bool,
+    /// The hold may be handed over within this process (R29: not that of a leader).
+    pub(crate) hands_over: bool,
 }
 
 impl PartialEq for Terms {
@@ -39,6 +41,7 @@ impl PartialEq for Terms {
             && self.ttl == other.ttl
             && self.renewal == other.renewal
             && self.stops_on_term == other.stops_on_term
+            && self.hands_over == other.hands_over
             && self.owner.as_ref().map(Owner::label) == other.owner.as_ref().map(Owner::label)
     }
 }
@@ -59,6 +62,10 @@ pub(crate) struct Waiter {
     pub(crate) limit_timer: Option<TimerKey>,
     /// When the wait ends at the latest; `NEVER` for a wait without a limit.
     pub(crate) until: Instant,
+    /// Whether the request had to wait for another holder or request.
+    pub(crate) contended: bool,
+    /// The span of the request.
+    pub(crate) span: tracing::Span,
     /// Counts the request as waiting, if the number of waiting requests is limited.
     pub(crate) _counted: Option<CountedWait>,
     /// Keeps the keeper running, and becomes part of the guard.
@@ -86,6 +93,8 @@ pub(crate) struct LocalHold {
     pub(crate) granted_at: Instant,
     /// A release of the hold is being carried out.
     pub(crate) is_ending: bool,
+    /// A memo was written under the hold, or may have been.
+    pub(crate) writes_memos: bool,
     /// Until when the name stays taken, as asked by the guards released so far.
     pub(crate) min_hold_until: Option<Instant>,
     /// The worst end of the guards released so far.
@@ -105,6 +114,7 @@ impl LocalHold {
             guards: SmallVec::new(),
             granted_at,
             is_ending: false,
+            writes_memos: false,
             min_hold_until: None,
             ended: Previous::Clean,
         }
@@ -121,6 +131,10 @@ impl LocalHold {
     /// Whether one more request with `terms` may use this hold, now or after the guard of the hold is released.
     pub(crate) fn can_hand_over(&self, terms: &Terms, now: Instant) -> bool {
         !self.is_ending
+            && self.terms.hands_over
+            // A hand-over keeps the claim and the token that the engine compares. So a write of the last guard could
+            // arrive late under the next guard, and readers would take its memo for one of the next guard.
+            && !self.writes_memos
             // The next guard did not ask for the extension.
             && !self.lease.is_extended()
             && self.tokens_left > 0
@@ -129,10 +143,12 @@ impl LocalHold {
             && self.terms == *terms
     }
 
-    /// Ends the lease and reports the loss to every guard; false if it was reported to all before.
-    pub(crate) fn mark_lost(&mut self, loss: crate::Loss) -> bool {
+    /// Ends the lease and reports the loss to every guard. Returns the token and the mode of each guard to which it is
+    /// new.
+    pub(crate) fn mark_lost(&mut self, loss: crate::Loss) -> Vec<(Token, Mode)> {
         self.lease.mark_lost(loss);
-        self.guards.iter().filter(|validity| validity.mark_lost(loss)).count() > 0
+        let newly_lost = self.guards.iter().filter(|validity| validity.mark_lost(loss));
+        newly_lost.map(|validity| (validity.token(), validity.mode())).collect()
     }
 
     /// The hold as an argument of the engine's `renew`.

@@ -26,6 +26,14 @@ pub(crate) struct NameTable {
 #[derive(Clone)]
 pub(crate) struct KeyedHasher(DefaultHasher);
 
+impl KeyedHasher {
+    pub(crate) fn new(key: [u8; 16]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&key);
+        Self(hasher)
+    }
+}
+
 impl BuildHasher for KeyedHasher {
     type Hasher = DefaultHasher;
 
@@ -36,9 +44,7 @@ impl BuildHasher for KeyedHasher {
 
 impl NameTable {
     pub(crate) fn new(key: [u8; 16]) -> Self {
-        let mut keyed_hasher = DefaultHasher::new();
-        keyed_hasher.write(&key);
-        let hasher = KeyedHasher(keyed_hasher);
+        let hasher = KeyedHasher::new(key);
         let shards = std::array::from_fn(|_| Mutex::new(Shard::with_hasher(hasher.clone())));
         Self { shards, hasher }
     }

@@ -11,13 +11,14 @@ use super::{
     kernel::clock::machine_clock,
     kernel::locks::NamePaths,
     kernel::proc::{Process, boot_id},
+    memo::sweep::Sweep,
     table::state::StateFiles,
     wake::listener::Listener,
     wake::wake_pipe,
 };
 use crate::{
-    Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Error, Hold, How, Life, Lineage,
-    Name, Notification, Profile, Release, Released, Renewed,
+    AllAnswer, Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Error, Hold, How, Life,
+    Lineage, Memos, Name, Notification, Profile, Release, Released, Renewed, cannot_claim_all,
 };
 
 /// The tokens of one grant: one for the hold itself, and one for each of 64 hand-overs between tasks of this process
@@ -37,6 +38,8 @@ pub struct FileEngine {
     pub(super) state_files: StateFiles,
     pub(super) idle_files: IdleFiles,
     pub(super) listener: Listener,
+    /// How far ended memos were removed.
+    pub(super) memo_sweep: Sweep,
     /// Holds whose holder was asked to stop: name and token.
     pub(super) asked_to_stop: Mutex<Vec<(Name, u64)>>,
     profile: Profile,
@@ -68,6 +71,7 @@ impl FileEngine {
             state_files: StateFiles::default(),
             idle_files: IdleFiles::default(),
             listener: Listener::new(env.clone()),
+            memo_sweep: Sweep::default(),
             asked_to_stop: Mutex::default(),
             env,
             profile: profile(),
@@ -151,6 +155,10 @@ impl Engine for FileEngine {
         Box::pin(async move { self.claim_now(claim, how) })
     }
 
+    fn claim_all<'a>(&'a self, _: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        cannot_claim_all()
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(async move { holds.iter().map(|hold| self.renew_one(hold)).collect() })
     }
@@ -161,6 +169,10 @@ impl Engine for FileEngine {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(self.listen())
+    }
+
+    fn memos(&self) -> Option<&dyn Memos> {
+        Some(self)
     }
 }
 
@@ -181,6 +193,7 @@ fn profile() -> Profile {
     profile.tokens = TOKENS_PER_GRANT;
     profile.fifo = true;
     profile.supports_min_hold = true;
+    profile.no_memos = None;
     profile.breaking = Breaking::Ask;
     // Requests never leave the process: none is in flight after the call returns.
     profile.request_life = Duration::ZERO;

@@ -89,14 +89,18 @@ impl FileEngine {
         }
         for entry in std::fs::read_dir(&self.dir.path).map_err(list_error)? {
             let file = entry.map_err(list_error)?.file_name();
-            let name = match file.to_str().and_then(|file| Some((file, encode::decode(file)?))) {
-                Some((_, Decoded::Name(name))) => Some(name),
-                Some((file, Decoded::Hashed)) => self.name_of_hashed_file(file),
-                None => None,
-            };
+            let name = file.to_str().and_then(|file| self.name_of_file(file));
             names.extend(name.filter(|name| name.as_str().starts_with(prefix)));
         }
         Ok(names)
+    }
+
+    /// The name of a lock file.
+    pub(super) fn name_of_file(&self, file: &str) -> Option<Name> {
+        match encode::decode(file)? {
+            Decoded::Name(name) => Some(name),
+            Decoded::Hashed => self.name_of_hashed_file(file),
+        }
     }
 
     /// The name of a hashed file name, read from its state file.
@@ -158,7 +162,10 @@ impl FileEngine {
 
     /// The records whose owners are alive or whose minimum hold time still runs: holders first, then waiters in order.
     /// Also returns the lineage of their tokens. Reads without the latch.
-    fn live_records(&self, paths: &NamePaths) -> Result<(Option<Lineage>, Vec<StoredRecord>), EngineError> {
+    pub(super) fn live_records(
+        &self,
+        paths: &NamePaths,
+    ) -> Result<(Option<Lineage>, Vec<StoredRecord>), EngineError> {
         let Some(state_file) = self.state_files.get_to_inspect(&self.dir, paths)? else {
             return Ok((None, Vec::new()));
         };

@@ -8,6 +8,8 @@
 //!   read or written, and the file is never unlinked.
 //! - `.state/<name>.lock` stores the token counter and the table of holders and waiters (`layout`).
 //!
+//! A third file, `.state/<name>.memo`, exists while the name has a memo (`memo`).
+//!
 //! The fast path takes a free name with one `flock` and one write, without the table. Every other claim is in the
 //! table, in the order of arrival, and is woken by the release of a hold (`wake_pipe`, `listener`). Every verb runs
 //! on the caller's thread and never waits for another process.
@@ -25,6 +27,7 @@ mod grant;
 mod guarantee;
 mod inspect;
 mod kernel;
+mod memo;
 mod release;
 mod table;
 mod take;

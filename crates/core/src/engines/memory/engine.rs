@@ -2,10 +2,14 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::store::{MemoryStore, REQUEST_LIFE, TTL};
+use super::{
+    shard::Client,
+    store::{MemoryStore, REQUEST_LIFE, TTL},
+};
 use crate::{
-    Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Fault, Hold, How, Life, Mailbox, Name,
-    Notification, Profile, Release, Released, Renewed, TimeLeft, pure::lock_state::Refusal,
+    AllAnswer, Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Fault, Hold, How, Life,
+    MAX_NAMES_AT_ONCE, Mailbox, Memos, Name, Notification, Profile, Release, Released, Renewed, TimeLeft,
+    pure::lock_state::Refusal,
 };
 
 /// How many tokens a grant carries: the same number as in the file engine.
@@ -20,7 +24,7 @@ const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Du
 /// end, and its queue entries are skipped, as for a killed process.
 pub struct MemoryEngine {
     pub(super) store: Arc<MemoryStore>,
-    mailbox: Arc<Mailbox>,
+    pub(super) mailbox: Arc<Mailbox>,
     profile: Profile,
 }
 
@@ -32,17 +36,15 @@ impl MemoryEngine {
     }
 
     fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        let client = Arc::downgrade(&self.mailbox);
+        let client = self.client();
         let answer =
             self.store.step(&claim.name, |lock_state, step| lock_state.claim(claim, how, &client, step));
-        answer.map_err(|refusal| {
-            let fault = match refusal {
-                Refusal::Clash { .. } => Fault::Misconfigured,
-                Refusal::QueueFull => Fault::Refused,
-                Refusal::Impossible(_) => Fault::Internal,
-            };
-            EngineError::new(fault, refusal.to_string())
-        })
+        answer.map_err(|refusal| refused(&refusal))
+    }
+
+    /// Where notifications of this engine's claims go.
+    pub(super) fn client(&self) -> Client {
+        Arc::downgrade(&self.mailbox)
     }
 
     fn renew_now(&self, hold: &Hold) -> Renewed {
@@ -68,6 +70,7 @@ impl MemoryEngine {
                 client.push(Notification::Recheck { name: release.name.clone(), id });
             }
         }
+        self.store.followers.notify(&release.name);
         if freed { Released::Freed } else { Released::NotThere }
     }
 }
@@ -85,6 +88,10 @@ impl Engine for MemoryEngine {
         Box::pin(async move { self.claim_now(claim, how) })
     }
 
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        Box::pin(async move { self.claim_all_now(claims) })
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(async move { holds.iter().map(|hold| self.renew_now(hold)).collect() })
     }
@@ -96,12 +103,26 @@ impl Engine for MemoryEngine {
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(self.mailbox.read())
     }
+
+    fn memos(&self) -> Option<&dyn Memos> {
+        Some(self)
+    }
 }
 
 impl fmt::Debug for MemoryEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryEngine").field("store", &self.store).finish_non_exhaustive()
     }
+}
+
+/// The error of a claim that the lock state refuses.
+pub(super) fn refused(refusal: &Refusal) -> EngineError {
+    let fault = match refusal {
+        Refusal::Clash { .. } => Fault::Misconfigured,
+        Refusal::QueueFull => Fault::Refused,
+        Refusal::Impossible(_) => Fault::Internal,
+    };
+    EngineError::new(fault, refusal.to_string())
 }
 
 fn profile() -> Profile {
@@ -111,9 +132,11 @@ fn profile() -> Profile {
         poll: POLL,
         inline: true,
         tokens: TOKENS_PER_GRANT,
+        claims_at_once: MAX_NAMES_AT_ONCE,
         fifo: true,
         supports_min_hold: true,
         breaking: Breaking::Lease,
+        no_memos: None,
         ttl: TTL,
         request_timeout: REQUEST_LIFE,
         request_life: REQUEST_LIFE,

@@ -33,6 +33,7 @@ impl MemoryEngine {
         if let Some(holder) = broken.client.and_then(|client| client.upgrade()) {
             holder.push(Notification::Lost { name: name.clone(), id: broken.id, loss: Loss::Broken });
         }
+        self.store.followers.notify(name);
         Broken::Done
     }
 }

@@ -6,8 +6,10 @@ use std::{
     time::Duration,
 };
 
+use super::memos::MemoTable;
 use crate::{
     Instant, Mailbox, Name, Notification, Token,
+    driver::local::KeyedHasher,
     pure::lock_state::{LockState, StepContext, Tombstones},
 };
 
@@ -20,19 +22,14 @@ pub(super) type Mail = Vec<(Arc<Mailbox>, Notification)>;
 /// A shard with fewer names than this is not swept.
 const MIN_NAMES_TO_SWEEP: usize = 64;
 
-/// Some of the names of a store, and the tombstones of all their claims.
+/// Some of the names of a store, the tombstones of all their claims, and their memos.
 pub(super) struct Shard {
     /// Boxed: a hash table doubles when it grows, so its empty slots should be small.
-    pub(super) names: HashMap<Name, Box<LockState<Client>>>,
+    pub(super) names: HashMap<Name, Box<LockState<Client>>, KeyedHasher>,
     pub(super) tombstones: Tombstones,
+    pub(super) memos: MemoTable,
     /// The number of names at which the shard is swept next: see [`sweep`](Self::sweep).
     sweep_at_names: usize,
-}
-
-impl Default for Shard {
-    fn default() -> Self {
-        Self { names: HashMap::new(), tombstones: Tombstones::default(), sweep_at_names: MIN_NAMES_TO_SWEEP }
-    }
 }
 
 /// The inputs and outputs that a shard needs from its store for one step.
@@ -44,6 +41,16 @@ pub(super) struct Resources<'a> {
 }
 
 impl Shard {
+    pub(super) fn new(hasher: KeyedHasher) -> Self {
+        let names = HashMap::with_hasher(hasher);
+        Self {
+            names,
+            tombstones: Tombstones::default(),
+            memos: MemoTable::default(),
+            sweep_at_names: MIN_NAMES_TO_SWEEP,
+        }
+    }
+
     /// Runs one step on the lock state of `name`: calls `act` with it. The lock state is created before the step and
     /// dropped after it as needed.
     pub(super) fn step<R>(
@@ -94,6 +101,20 @@ impl Shard {
             !lock_state.is_idle(resources.now)
         });
         self.sweep_at_names = MIN_NAMES_TO_SWEEP.max(self.names.len() * 2);
+        self.sweep_memos(resources);
+    }
+
+    /// Removes the memos that have ended, as does each [`sweep`](Self::sweep).
+    pub(super) fn sweep_memos(&mut self, resources: &mut Resources<'_>) {
+        let Self { names, tombstones, memos, .. } = self;
+        memos.sweep(resources.now, |name, id| {
+            let Some(lock_state) = names.get_mut(name) else { return false };
+            let mut step =
+                StepContext::new(resources.now, resources.request_life, tombstones, resources.mint);
+            lock_state.settle(&mut step);
+            mail_grants(name, lock_state, &mut step, resources.mail);
+            lock_state.is_held_by(id, None)
+        });
     }
 }
 

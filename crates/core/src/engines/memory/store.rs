@@ -11,9 +11,14 @@ use std::{
     time::Duration,
 };
 
-use super::shard::{Client, Mail, Resources, Shard};
+use super::{
+    claim_all::LockedShards,
+    memos::Followers,
+    shard::{Client, Mail, Resources, Shard},
+};
 use crate::{
     Clock, Lineage, Name, Notification, Token,
+    driver::local::KeyedHasher,
     pure::lock_state::{LockState, StepContext},
 };
 
@@ -34,21 +39,29 @@ pub struct MemoryStore {
     /// The last token minted. One counter for all names. Tokens are minted under the lock of their name, so they grow
     /// in the order of its grants.
     last_token: AtomicU64,
-    hasher: RandomState,
+    hasher: KeyedHasher,
     shards: [Mutex<Shard>; SHARDS],
+    pub(super) followers: Followers,
 }
 
 impl MemoryStore {
     /// An empty store. `lineage` must be new: tokens start at 1.
     #[must_use]
     pub fn new(lineage: Lineage, clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self {
-            clock,
-            lineage,
-            last_token: AtomicU64::new(0),
-            hasher: RandomState::new(),
-            shards: Default::default(),
-        })
+        // A key that nobody outside can know: see `KeyedHasher`.
+        let random = RandomState::new();
+        let [high, low] = [random.hash_one(0_u8), random.hash_one(1_u8)].map(u128::from);
+        Self::with_hash_key(lineage, clock, ((high << 64) | low).to_be_bytes())
+    }
+
+    /// As [`new`](Self::new), with the key of its hash tables. With the same key, the same requests always have the
+    /// same effects in the same order.
+    #[must_use]
+    pub fn with_hash_key(lineage: Lineage, clock: Arc<dyn Clock>, key: [u8; 16]) -> Arc<Self> {
+        let hasher = KeyedHasher::new(key);
+        let shards = std::array::from_fn(|_| Mutex::new(Shard::new(hasher.clone())));
+        let (last_token, followers) = Default::default();
+        Arc::new(Self { clock, lineage, last_token, hasher, shards, followers })
     }
 
     /// Loses every lock, like a server that restarts without its data; tokens keep growing. Clients with claims are
@@ -56,7 +69,7 @@ impl MemoryStore {
     pub fn forget_all(&self) {
         let mut clients: Vec<_> = Vec::new();
         for shard in &self.shards {
-            let lost_shard = std::mem::take(&mut *lock(shard));
+            let lost_shard = std::mem::replace(&mut *lock(shard), Shard::new(self.hasher.clone()));
             clients.extend(
                 lost_shard
                     .names
@@ -71,8 +84,8 @@ impl MemoryStore {
         }
     }
 
-    /// The remains in the store, one line each: names in use, and tombstones that are still remembered. Empty at rest,
-    /// [`REQUEST_LIFE`] after the last release.
+    /// The remains in the store, one line each: names in use, memos, and tombstones that are still remembered. Empty
+    /// at rest, [`REQUEST_LIFE`] after the last release.
     #[must_use]
     pub fn leftovers(&self) -> Vec<String> {
         let mut leftovers = Vec::new();
@@ -85,6 +98,7 @@ impl MemoryStore {
                         .filter(|(_, lock_state)| lock_state.is_used())
                         .map(|(name, lock_state)| format!("{name}: {lock_state:?}")),
                 );
+                leftovers.extend(shard.memos.names().map(|name| format!("{name}: a memo")));
                 leftovers.extend(
                     (!shard.tombstones.is_empty()).then(|| format!("{} dead claims", shard.tombstones.len())),
                 );
@@ -99,14 +113,48 @@ impl MemoryStore {
         self.shards.iter().map(|shard| lock(shard).names.len()).sum()
     }
 
+    /// The bytes of all memos in memory, also of ended ones.
+    #[cfg(test)]
+    pub(super) fn memo_bytes(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).memos.bytes()).sum()
+    }
+
     /// Runs one step on the lock state of `name`, at the current time.
     pub(super) fn step<R>(
         &self,
         name: &Name,
         act: impl FnOnce(&mut LockState<Client>, &mut StepContext<'_, Client>) -> R,
     ) -> R {
-        let shard = &self.shards[self.hasher.hash_one(name) as usize % SHARDS];
-        self.with_resources(|resources| lock(shard).step(name, resources, act))
+        self.in_shard(name, |shard, resources| shard.step(name, resources, act))
+    }
+
+    /// Runs one or more steps on the shard of `name`, as one atomic step at the current time.
+    pub(super) fn in_shard<R>(
+        &self,
+        name: &Name,
+        act: impl FnOnce(&mut Shard, &mut Resources<'_>) -> R,
+    ) -> R {
+        let shard = &self.shards[self.shard_number(name)];
+        self.with_resources(|resources| act(&mut lock(shard), resources))
+    }
+
+    /// Calls `act` with the locked shards of all these names. Shards are always locked in the order of their numbers.
+    pub(super) fn steps<'a, R>(
+        &self,
+        names: impl Iterator<Item = &'a Name>,
+        act: impl FnOnce(&mut LockedShards<'_>, &mut Resources<'_>) -> R,
+    ) -> R {
+        let mut numbers: Vec<usize> = names.map(|name| self.shard_number(name)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        self.with_resources(|resources| {
+            let shards = numbers.iter().map(|&number| (number, lock(&self.shards[number]))).collect();
+            act(&mut LockedShards { store: self, shards }, resources)
+        })
+    }
+
+    pub(super) fn shard_number(&self, name: &Name) -> usize {
+        self.hasher.hash_one(name) as usize % SHARDS
     }
 
     /// Sweeps every shard and passes it to `visit`.

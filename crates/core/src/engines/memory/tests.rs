@@ -4,3 +4,4 @@ mod faults;
 mod fixture;
 mod handover;
 mod inspect;
+mod memos;

@@ -9,6 +9,7 @@ use super::super::{
     config::Config,
     conn::Conn,
     error::Commits,
+    first_second,
     relay::Relayed,
     rows::ColumnReader,
     server::Server,
@@ -51,8 +52,7 @@ pub(super) async fn open(config: &Config, now: Instant) -> Result<Opened, Failed
         let (connection, host, database) = read_back(sets.last().and_then(|set| set.rows.first()))?;
         let server = Server::read(server_sets);
         check(&server)?;
-        let uptime = server.get("uptime").and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
-        let uptime = uptime.ok_or_else(|| Failed::new(Fault::Misconfigured, "it reports no Uptime"))?;
+        let uptime = first_second::wait_until_over(&mut conn, &server).await?;
         let path = path(host, relayed.as_ref().map(|relayed| relayed.local_port));
         let lineage = Lineage::new(server.identity());
         Ok(Opened { conn, relayed, path, connection, lineage, database, uptime })

@@ -72,7 +72,7 @@ impl SessionServer for Sessions {
             let opened =
                 opened.inspect_err(|failed| self.contact.record_failure(failed.fault, &failed.message))?;
             self.record_database(opened.database.clone())?;
-            self.contact.record_connected();
+            self.contact.record_connected_to(&self.config.address());
             let lock_delay = lock_delay(self.options.delay, opened.uptime);
             let address = self.config.address();
             let pinned: Arc<dyn Session> =
@@ -98,12 +98,9 @@ impl SessionServer for Sessions {
 
 /// For how long nothing is granted on a server that reports this `uptime`: the difference between two times in whole
 /// seconds, so the server may have run for up to a second less. A holder of the time before may rely on its hold for up
-/// to `delay` after the start. And the tokens begin with the second in which the server started, so those of two starts
-/// in one second would not grow: a server grants nothing in that second.
+/// to `delay` after the start.
 fn lock_delay(delay: Duration, uptime: Duration) -> Duration {
-    let second = Duration::from_secs(1);
-    let rest_of_delay = delay.saturating_sub(uptime.saturating_sub(second));
-    rest_of_delay.max(second.saturating_sub(uptime))
+    delay.saturating_sub(uptime.saturating_sub(Duration::from_secs(1)))
 }
 
 #[cfg(test)]
@@ -111,17 +108,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_granted_in_the_second_in_which_the_server_started() {
-        let seconds = Duration::from_secs;
-        assert_eq!(lock_delay(Duration::ZERO, seconds(0)), seconds(1));
-        assert_eq!(lock_delay(Duration::ZERO, seconds(1)), Duration::ZERO);
+    fn without_a_delay_nothing_is_delayed() {
+        assert_eq!(lock_delay(Duration::ZERO, Duration::from_secs(1)), Duration::ZERO);
     }
 
     /// A server that started at 0.9 s reports an uptime of 1 s at 1.0 s.
     #[test]
     fn the_lock_delay_counts_from_the_latest_start_that_the_uptime_allows() {
         let seconds = Duration::from_secs;
-        assert_eq!(lock_delay(seconds(15), seconds(0)), seconds(15));
         assert_eq!(lock_delay(seconds(15), seconds(1)), seconds(15));
         assert_eq!(lock_delay(seconds(15), seconds(4)), seconds(12));
         assert_eq!(lock_delay(seconds(15), seconds(15)), seconds(1));

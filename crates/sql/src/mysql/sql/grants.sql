@@ -3,3 +3,4 @@
 GRANT SELECT ON leasehold_meta TO `locker`@`%`;
 GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lock TO `locker`@`%`;
 GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_claim TO `locker`@`%`;
+GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_memo TO `locker`@`%`;

@@ -1,6 +1,6 @@
 -- The tables of leasehold, version 1, for MariaDB 10.6 or MySQL 8.0 or newer. The first client creates them, if its
 -- user may. To create them in another way, run this, and grant the users of locks SELECT on leasehold_meta and
--- SELECT, INSERT, UPDATE, DELETE on the other two. Times are microseconds since 1970 by the clock of this database.
+-- SELECT, INSERT, UPDATE, DELETE on the others. Times are microseconds since 1970 by the clock of this database.
 -- Names are bytes: nothing is folded, padded or cut.
 
 -- One row per name that is held or wanted, or was lately. Everything but one exclusive hold of a name is in
@@ -45,11 +45,3 @@ CREATE TABLE IF NOT EXISTS leasehold_claim (
     PRIMARY KEY (name, id),
     KEY called (client, stand)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
-
--- Last, so that the other tables exist when its row exists.
-CREATE TABLE IF NOT EXISTS leasehold_meta (
-    one     smallint NOT NULL PRIMARY KEY,
-    version int      NOT NULL,
-    lineage char(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL  -- distinguishes these tables from others of the same name
-) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
-INSERT IGNORE INTO leasehold_meta VALUES (1, 1, REPLACE(UUID(), '-', ''));

@@ -76,6 +76,14 @@ impl KeyParameters {
         self.numbers.push(number(key));
         self.hows.push(how + is_shared);
     }
+
+    /// The parameters of the only key; `None` if there are more.
+    fn one(&self) -> Option<(i64, i16)> {
+        match (&self.numbers[..], &self.hows[..]) {
+            (&[number], &[how]) => Some((number, how)),
+            _ => None,
+        }
+    }
 }
 
 /// A key as one number: two ints are its halves.
@@ -144,11 +152,18 @@ impl PinnedSession {
             unlocks.iter().map(|unlock| unlock.wake.as_ref().map(number)).collect();
         let channels: Vec<Option<String>> =
             unlocks.iter().map(|unlock| unlock.wake.as_ref().map(channel)).collect();
-        let row = self
-            .client
-            .query_one(&self.prepared.unlock, &[&keys.numbers, &keys.hows, &waiters, &channels])
-            .await?;
-        let (unlocked, woke): (Vec<bool>, Vec<bool>) = (column(&row, 0)?, column(&row, 1)?);
+        let (unlocked, woke): (Vec<bool>, Vec<bool>) = if let Some((number, how)) = keys.one() {
+            let (waiters, channel) = (&waiters[0], &channels[0]);
+            let row =
+                self.client.query_one(&self.prepared.unlock_one, &[&number, &how, waiters, channel]).await?;
+            (vec![column(&row, 0)?], vec![column(&row, 1)?])
+        } else {
+            let row = self
+                .client
+                .query_one(&self.prepared.unlock, &[&keys.numbers, &keys.hows, &waiters, &channels])
+                .await?;
+            (column(&row, 0)?, column(&row, 1)?)
+        };
         if unlocked.contains(&false) || unlocked.len() != unlocks.len() {
             let message = "the session does not have a lock that it took: its server or its pooler changed";
             return Err(Failed::new(Fault::Unknown, message).into());
@@ -184,6 +199,12 @@ impl PinnedSession {
             keys.push(key, *share);
         }
         let needs_token = keys.numbers.len() < tries.len();
+        if let Some((number, how)) = keys.one().filter(|_| !needs_token) {
+            let row = self.client.query_one(&self.prepared.try_one, &[&number, &how]).await?;
+            self.check_pin(&row, 1)?;
+            let token: Option<i64> = column(&row, 0)?;
+            return Ok((vec![token.is_some()], token.unwrap_or(0).unsigned_abs()));
+        }
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
             [&keys.numbers, &keys.hows, &needs_token];
         let row = self.client.query_one(&self.prepared.try_keys, &parameters).await?;

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Env, Fault, Lineage};
+use leasehold_core::{Env, Fault};
 use tokio_postgres::{Client, Row, types::ToSql};
 
 use super::{
@@ -20,6 +20,7 @@ use crate::{
         dial::dial,
         error::{Stage, classify, pooler_error},
         rows::column,
+        server_start::ServerStart,
         tables::replica_error,
     },
     session::{
@@ -57,8 +58,10 @@ pub(super) async fn open(
         Err(failed) if failed.message == pooler_error().message => (connect(config, None).await?, true),
         dialed => (dialed?, false),
     };
-    let row = query_one(&dialed.client, &IDENTITY, &[]).await.map_err(explain_pooler)?;
-    let server = ServerIdentity::read(&row)?;
+    let identity = query_one(&dialed.client, &IDENTITY, &[]);
+    let (row, start) = tokio::join!(biased; identity, ServerStart::read(&dialed.client));
+    let (server, start) =
+        (ServerIdentity::read(&row.map_err(explain_pooler)?)?, start.map_err(explain_pooler)?);
     let mark = format!("{:032x}", env.lineage().get());
     let (names, values) = settings(&mark);
     let values: [&(dyn ToSql + Sync); 2] = [&names, &values];
@@ -68,7 +71,7 @@ pub(super) async fn open(
     set.map_err(|error| explain_pooler(classify(&error, Stage::BeforeCommit)))?;
     let pin = pin.map_err(explain_pooler)?;
     let prepared = prepared.map_err(|error| explain_pooler(classify(&error, Stage::BeforeCommit)))?;
-    let identity = Identity { pid: server.pid, mark, lineage: server.lineage };
+    let identity = Identity { pid: server.pid, mark, lineage: start.lineage };
     if is_pin_of(&pin, &identity)? && (may_be_pooled || !server.has_options) {
         check_not_shared(config, &dialed.client, &identity).await?;
     }
@@ -84,7 +87,7 @@ pub(super) async fn open(
         life,
         address: config.server.address.clone(),
         delay: options.delay,
-        delay_left: options.delay.saturating_sub(server.age),
+        delay_left: options.delay.saturating_sub(start.age),
         max_keys: server.max_keys,
         has_timeouts,
         path,
@@ -111,9 +114,6 @@ struct ServerIdentity {
     pid: i32,
     /// Whether the options of the connection arrived.
     has_options: bool,
-    lineage: Lineage,
-    /// For how long the locks of the server exist.
-    age: Duration,
     is_tcp: bool,
     /// The address and the port of this client, as the server sees them.
     client_address: Option<String>,
@@ -130,17 +130,12 @@ impl ServerIdentity {
         if !column::<&str>(row, 2)?.is_empty() {
             return Err(not_pinned());
         }
-        let (system, started, age): (&str, i64, i64) = (column(row, 4)?, column(row, 5)?, column(row, 6)?);
-        let system: u64 = system.parse().unwrap_or(0);
-        let lineage = Lineage::new(u128::from(system) << 64 | u128::from(started.unsigned_abs()));
         Ok(Self {
             pid: column(row, 1)?,
             has_options: column::<&str>(row, 3)? == "on",
-            lineage,
-            age: Duration::from_micros(u64::try_from(age).unwrap_or(0)),
-            is_tcp: column(row, 7)?,
-            client_address: column(row, 9)?,
-            max_keys: usize::try_from(column::<i64>(row, 8)? / 2).unwrap_or(0),
+            is_tcp: column(row, 4)?,
+            client_address: column(row, 6)?,
+            max_keys: usize::try_from(column::<i64>(row, 5)? / 2).unwrap_or(0),
         })
     }
 }

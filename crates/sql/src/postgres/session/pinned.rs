@@ -13,7 +13,7 @@ use leasehold_core::Lineage;
 use tokio::sync::Notify;
 use tokio_postgres::{AsyncMessage, Client, Row, Statement, types::ToSql};
 
-use super::statements::{HEARTBEAT, Sql, TRY, UNLOCK};
+use super::statements::{HEARTBEAT, Sql, TRY, TRY_ONE, UNLOCK, UNLOCK_ONE};
 use crate::{
     database::Failed,
     postgres::{
@@ -45,7 +45,9 @@ pub(super) struct PinnedSession {
 /// The statements that are sent often.
 pub(super) struct Prepared {
     pub(super) try_keys: Statement,
+    pub(super) try_one: Statement,
     pub(super) unlock: Statement,
+    pub(super) unlock_one: Statement,
     pub(super) heartbeat: Statement,
 }
 
@@ -128,9 +130,11 @@ impl Drop for EndOfConnection {
 impl Prepared {
     pub(super) async fn prepare(client: &Client) -> Result<Self, tokio_postgres::Error> {
         let prepare = |sql: &'static Sql| client.prepare_typed(sql.text, sql.types);
-        let (try_keys, unlock, heartbeat) =
-            tokio::try_join!(biased; prepare(&TRY), prepare(&UNLOCK), prepare(&HEARTBEAT))?;
-        Ok(Self { try_keys, unlock, heartbeat })
+        let (try_keys, try_one, unlock, unlock_one, heartbeat) = tokio::try_join!(
+            biased;
+            prepare(&TRY), prepare(&TRY_ONE), prepare(&UNLOCK), prepare(&UNLOCK_ONE), prepare(&HEARTBEAT)
+        )?;
+        Ok(Self { try_keys, try_one, unlock, unlock_one, heartbeat })
     }
 }
 

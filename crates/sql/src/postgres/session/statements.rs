@@ -27,6 +27,8 @@ statements! {
     HEARTBEAT = "heartbeat" [];
     TRY = "try" [KEYS, HOWS, Type::BOOL];
     UNLOCK = "unlock" [KEYS, HOWS, KEYS, TEXTS];
+    TRY_ONE = "try_one" [Type::INT8, Type::INT2];
+    UNLOCK_ONE = "unlock_one" [Type::INT8, Type::INT2, Type::INT8, Type::TEXT];
     WATCH = "watch" [KEYS, FLAGS, KEYS, FLAGS];
     PERMITS = "permits" [KEYS, Type::INT8, Type::INT8];
     UNDO = "undo" [KEYS, HOWS];

@@ -16,4 +16,4 @@ FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
 JOIN pg_roles AS o ON o.oid = c.relowner
 JOIN pg_database AS d ON d.datname = current_database()
-WHERE n.nspname = $1 AND c.relname IN ('leasehold_meta', 'leasehold_lock', 'leasehold_claim')
+WHERE n.nspname = $1 AND c.relname IN ('leasehold_meta', 'leasehold_lock', 'leasehold_claim', 'leasehold_memo')

@@ -1,6 +1,6 @@
 -- The tables of leasehold, version 1, for PostgreSQL 13 or newer. The first client creates them, if its user may. To
 -- create them in another way, run this, and grant the users of locks SELECT on leasehold_meta and SELECT, INSERT,
--- UPDATE, DELETE on the other two. Times are microseconds since 1970 by the clock of this database.
+-- UPDATE, DELETE on the others. Times are microseconds since 1970 by the clock of this database.
 
 CREATE TABLE IF NOT EXISTS leasehold_meta (
     one     smallint PRIMARY KEY CHECK (one = 1),

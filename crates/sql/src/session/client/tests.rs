@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Weak};
 
-use leasehold_core::{BoxFuture, Contact, EngineError, Env, Fault, Guarantee, Lineage, Name};
+use leasehold_core::{
+    BoxFuture, Claim, ClaimId, Contact, EngineError, Env, Fault, Guarantee, How, Instant, Lineage, Mode, Name,
+};
 
-use super::{SessionClient, ended, lock_mutex};
+use super::{KeyedClaim, NumberedSession, SessionClient, ended, lock_mutex};
 use crate::{
     database::Failed,
     session::{
@@ -111,4 +113,29 @@ async fn a_session_that_was_given_up_never_begins_again() {
     let again = client.session().await.unwrap();
     assert_eq!(again.number, conn.number);
     assert_eq!(number(&client), 0);
+}
+
+/// A task that was started to send the requests of a session runs after that session ended: another task sends those of
+/// the next session.
+#[tokio::test]
+async fn requests_of_a_new_session_do_not_wait_for_a_task_of_the_old_one() {
+    let client = SessionClient::new(Arc::new(Opener), Contact::default(), &Env::system());
+    let new = client.session().await.unwrap();
+    let old = Arc::new(NumberedSession { number: new.number - 1, session: Arc::new(Closing) });
+    lock_mutex(&client.state).is_sender_due = true;
+    let (id, name, mode) = (ClaimId([1; 16]), Name::new("n").unwrap(), Mode::Exclusive);
+    let (ttl, claim_time) = (LONGEST_TTL, LONGEST_TTL);
+    let (may_queue, tokens, owner, stops_on_term) = (true, 1, "test".into(), false);
+    let claim = Claim { id, name, mode, ttl, claim_time, may_queue, tokens, owner, stops_on_term };
+    let keys = NameKeys { lock: Key::Bigint(1), waiters: None, poller: None };
+    let asked = Instant::from_nanos(1);
+    client.step(|state| {
+        state.table.claim(KeyedClaim { claim: &claim, keys, permit_keys: None, asked }, How::Create, asked);
+    });
+    let in_flight = || lock_mutex(&client.state).batches_in_flight;
+    tokio::task::yield_now().await;
+    assert_eq!(in_flight(), 0);
+    Arc::clone(&client).send_batch(old).await;
+    tokio::task::yield_now().await;
+    assert_eq!(in_flight(), 1);
 }

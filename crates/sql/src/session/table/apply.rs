@@ -41,16 +41,21 @@ pub(crate) struct UnlockOwner {
 }
 
 impl Table {
-    /// The next batch, if there is something to send.
-    pub(crate) fn take_batch(&mut self) -> Option<(Batch, Plan)> {
-        let (batch, plan) = &mut self.pending;
-        let is_empty = batch.unlocks.is_empty()
+    /// Whether there is something to send.
+    pub(crate) fn has_pending(&self) -> bool {
+        let batch = &self.pending.0;
+        !(batch.unlocks.is_empty()
             && batch.watches.is_empty()
             && batch.tries.is_empty()
-            && batch.unwatched.is_empty();
-        if is_empty {
+            && batch.unwatched.is_empty())
+    }
+
+    /// The next batch, if there is something to send.
+    pub(crate) fn take_batch(&mut self) -> Option<(Batch, Plan)> {
+        if !self.has_pending() {
             return None;
         }
+        let (batch, plan) = &mut self.pending;
         plan.session = self.terms.number;
         if batch.unlocks.len().max(batch.watches.len()) <= MAX_PARTS
             && tries_of_a_batch(&batch.tries) == batch.tries.len()

@@ -51,5 +51,21 @@ CREATE TABLE IF NOT EXISTS leasehold_claim (
     PRIMARY KEY (name, id)
 ) WITHOUT ROWID;
 
+-- Memos: what a holder left beside a name.
+CREATE TABLE IF NOT EXISTS leasehold_memo (
+    name     TEXT PRIMARY KEY,
+    kind     TEXT    NOT NULL,
+    id       BLOB    NOT NULL,  -- claim that wrote it
+    number   INTEGER NOT NULL,  -- number of its write
+    lineage  TEXT    NOT NULL,
+    token    INTEGER NOT NULL,
+    print    BLOB,
+    ends     INTEGER NOT NULL,
+    keep     INTEGER NOT NULL,
+    day_ends INTEGER NOT NULL,  -- when it ends by the time of day, since 1970: counts only after a restart of the machine
+    content  BLOB    NOT NULL
+);
+CREATE INDEX IF NOT EXISTS leasehold_ended_memos ON leasehold_memo (ends);
+
 -- Grants to waiters, for which every client polls again and again.
 CREATE INDEX IF NOT EXISTS leasehold_called ON leasehold_claim (client) WHERE stand = 1;

@@ -10,7 +10,10 @@ use leasehold_testkit::{
 };
 
 use super::rig::{Program, keys_of};
-use crate::rig::{PATIENCE, Rig, claim};
+use crate::{
+    rig::{PATIENCE, Rig, claim},
+    until::until,
+};
 
 /// The number of claims in the largest case.
 const CROWD: usize = 100;
@@ -33,10 +36,12 @@ impl Harness for Sessions {
         // A cut connection ends its session, so `Cut` is not possible.
         let is_possible = kind == Disturbance::Forget;
         if is_possible {
-            for session in self.0.sessions() {
+            let ours = self.0.sessions();
+            for session in &ours {
                 // Another case may have ended the session already.
                 let _ = self.0.server.succeeds(&format!("KILL CONNECTION {session}"));
             }
+            until("the sessions have ended", || !self.0.sessions().iter().any(|one| ours.contains(one)));
         }
         Box::pin(std::future::ready(is_possible))
     }

@@ -7,7 +7,7 @@ use leasehold_sql::SessionEngine;
 use leasehold_testkit::suite::{self, Disturbance, Harness, wait_for_no_leftovers};
 
 use super::rig::{SessionRig, at_once, engine_of};
-use crate::rig::PATIENCE;
+use crate::rig::{PATIENCE, until};
 
 /// The number of claims in the largest case.
 const CROWD: usize = 100;
@@ -22,9 +22,16 @@ impl Harness for SessionRig {
         // A cut connection ends its session, so `Cut` is not possible.
         let is_possible = kind == Disturbance::Forget;
         if is_possible {
-            self.server.query(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'",
-            );
+            let ours =
+                self.server.query("SELECT pid FROM pg_stat_activity WHERE application_name = 'leasehold'");
+            let ours = ours.join(", ");
+            let of = |what: &str| {
+                self.server
+                    .query(&format!("SELECT {what} FROM pg_stat_activity WHERE pid = ANY ('{{{ours}}}')"))
+            };
+            of("pg_terminate_backend(pid)");
+            // A session tells its client that it ends, and frees its locks after that.
+            until("the sessions have ended", || of("pid").is_empty());
         }
         Box::pin(std::future::ready(is_possible))
     }

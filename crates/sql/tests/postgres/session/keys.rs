@@ -1,6 +1,7 @@
 //! Programs that take an advisory lock with the key of another package: they and leasehold exclude each other.
 
-use leasehold_core::Locks;
+use leasehold_core::{Answer, Claim, Engine, How, Inspect, Locks, Mode, Released};
+use leasehold_testkit::claims;
 
 use super::rig::{SessionRig, at_once, engine_of};
 use crate::rig::acquire;
@@ -49,4 +50,38 @@ fn programs_with_the_keys_of_other_packages_are_excluded_both_ways() {
         guard.release_blocking().unwrap();
         assert!(ask("pg_try_advisory_lock", key) && ask("pg_advisory_unlock", key), "{lock_key} {name}");
     }
+}
+
+/// Several keys of two numbers each in one batch: on a runtime with one thread both claims are made before either is
+/// sent.
+#[test]
+fn several_keys_of_two_numbers_are_locked_and_unlocked_together() {
+    let rig = SessionRig::new();
+    let engine = || engine_of("postgres", rig.server.port(), at_once().lock_key("tooz").unwrap());
+    let (first, second) = (engine(), engine());
+    let claim = |name, mode| Claim {
+        mode,
+        may_queue: false,
+        ..claims::exclusive(name, std::time::Duration::from_secs(600))
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (alone, shared) = (claim("a", Mode::Exclusive), claim("b", Mode::Shared));
+        first.ping().await.unwrap();
+        let grants = tokio::join!(first.claim(&alone, How::Create), first.claim(&shared, How::Create));
+        let (Ok(Answer::Held(one)), Ok(Answer::Held(other))) = grants else { panic!("{grants:?}") };
+        assert_eq!(one.token, other.token, "one batch has one number");
+        let locks = "SELECT objsubid, mode FROM pg_locks WHERE locktype = 'advisory' ORDER BY mode";
+        assert_eq!(rig.server.query(locks), ["2|ExclusiveLock", "2|ShareLock"]);
+        let (taken, beside) = (claim("a", Mode::Shared), claim("b", Mode::Shared));
+        second.ping().await.unwrap();
+        let answers = tokio::join!(second.claim(&taken, How::Create), second.claim(&beside, How::Create));
+        assert!(matches!(answers, (Ok(Answer::Taken(_)), Ok(Answer::Held(_)))), "{answers:?}");
+        assert_eq!(rig.server.query(locks).len(), 3);
+        let [alone, shared] = [&alone, &shared].map(|claim| claims::release_of(claim)[0].clone());
+        let freed = first.release(&[alone, shared]).await;
+        assert!(matches!(freed[..], [Released::Freed, Released::Freed]), "{freed:?}");
+        second.release(&claims::release_of(&beside)).await;
+        assert!(rig.advisory_locks().is_empty());
+    });
 }

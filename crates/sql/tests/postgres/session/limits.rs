@@ -128,7 +128,7 @@ fn expect_full(answer: &Result<Answer, EngineError>) {
     );
 }
 
-fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
+pub(super) fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
     let Claim { id, name, ttl, mode, .. } = claim.clone();
     Hold { id, name, ttl, token: grant.token, mode }
 }

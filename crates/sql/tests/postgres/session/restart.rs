@@ -61,6 +61,25 @@ fn nothing_is_granted_for_the_lock_delay_after_a_crash_of_a_backend() {
     next.release_blocking().unwrap();
 }
 
+/// F60: a promoted replica has none of the locks of its primary, as the guarantee says. A holder is told when the old
+/// primary ends, and a fence tells apart the tokens of the two servers.
+#[test]
+fn a_promoted_replica_grants_what_its_primary_still_holds() {
+    let mut rig = SessionRig::of(PostgresServer::durable(&[]));
+    let replica = rig.server.replica();
+    let locks = rig.locks();
+    let guard = acquire(&locks, "a");
+    replica.promote();
+    let promoted = Locks::builder(engine_of("postgres", replica.port(), at_once())).build();
+    let next = acquire(&promoted, "a");
+    assert!(guard.check() && next.check(), "the old primary serves its clients still");
+    assert_ne!(next.token().lineage, guard.token().lineage);
+    rig.server.kill();
+    until("the former holder is told", || !guard.check());
+    assert!(next.check());
+    next.release_blocking().unwrap();
+}
+
 /// A shorter delay lowers the guarantee.
 #[test]
 fn the_guarantee_tells_a_short_delay() {

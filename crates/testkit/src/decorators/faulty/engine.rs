@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Name, Notification,
-    Profile, Release, Released, Renewed, View,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Engine, EngineError, Followed, Guarantee, Hold, How,
+    Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, View, Written,
 };
 use tokio::sync::oneshot;
 
@@ -12,7 +12,7 @@ use super::{
     Fault, Faulty, Late, MAX_HELD,
     wire::{Reply, Request},
 };
-use crate::decorators::Verb;
+use crate::decorators::{Verb, memos_of};
 
 /// The error of a call whose request or answer was lost.
 const NO_ANSWER: &str = "no answer came in time (a planned fault)";
@@ -62,9 +62,8 @@ impl Faulty {
 
     /// Applies a request on the inner engine.
     pub(super) async fn apply(&self, request: &Request) -> Reply {
-        if let Request::Claim(claim, How::Create) = request {
-            self.state().live.insert(claim.id, (claim.name.clone(), claim.mode));
-        }
+        let created = request.created().iter().map(|claim| (claim.id, (claim.name.clone(), claim.mode)));
+        self.state().live.extend(created);
         let reply = request.send(&*self.inner).await;
         if let (Request::Release(orders), Reply::Release(answers)) = (request, &reply) {
             let mut state = self.state();
@@ -159,6 +158,15 @@ impl Engine for Faulty {
         })
     }
 
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        Box::pin(async move {
+            match self.call(Request::ClaimAll(claims.to_vec())).await {
+                Reply::ClaimAll(answer) => answer,
+                _ => unreachable!("claims of several names are answered by their answer"),
+            }
+        })
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(async move {
             match self.call(Request::Renew(holds.to_vec())).await {
@@ -179,6 +187,30 @@ impl Engine for Faulty {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(self.next_notifications())
+    }
+
+    fn memos(&self) -> Option<&dyn Memos> {
+        self.inner.memos().map(|_| self as &dyn Memos)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Memos for Faulty {
+    fn read<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Option<Memo>, EngineError>> {
+        Box::pin(self.look(memos_of(&*self.inner).read(name)))
+    }
+
+    fn write<'a>(&'a self, write: &'a MemoWrite) -> BoxFuture<'a, Result<Written, EngineError>> {
+        Box::pin(async move {
+            match self.call(Request::Memo(Box::new(write.clone()))).await {
+                Reply::Memo(answer) => answer,
+                _ => unreachable!("the write of a memo is answered by the answer to that"),
+            }
+        })
+    }
+
+    fn follow(&self, name: &Name) -> Option<Followed> {
+        memos_of(&*self.inner).follow(name)
     }
 }
 

@@ -55,6 +55,7 @@ fn terms(words: &str) -> Terms {
             ("entry", time) => terms.entry_life = Duration::from_nanos(ms(time)),
             ("under-way", time) => terms.under_way = Duration::from_nanos(ms(time)),
             ("stale", time) => terms.stale = Duration::from_nanos(ms(time)),
+            ("ends-with-process", _) => terms.ends_with_process = true,
             ("set_back", _) => terms.set_back = true,
             ("poll", time) => terms.poll = Duration::from_nanos(ms(time)),
             ("lapse", time) => terms.lapse = Duration::from_nanos(ms(time)),

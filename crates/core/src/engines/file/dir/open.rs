@@ -90,7 +90,7 @@ fn open_existing(dir: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
 }
 
 /// Creates a file, with the owner and the group of the lock directory.
-fn create(lock_dir: &LockDir, dir: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
+pub(crate) fn create(lock_dir: &LockDir, dir: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
     let (mode, flags) = (lock_dir.file_mode(), OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFE_FLAGS);
     let fd = lock_dir.create_as_owner(|| openat(dir, file, flags, mode))?;
     if let Some(group) = lock_dir.sharing_group {

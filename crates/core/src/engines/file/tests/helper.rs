@@ -142,6 +142,11 @@ fn helper_main() {
                 describe(create(&engine, claims.last().unwrap()))
             }
             ["try", text, mode_word] => describe(create(&engine, &try_claim(text, mode(mode_word)))),
+            ["write-memo", bytes] => {
+                let claim = claims.last().unwrap();
+                let Ok(Answer::Held(grant)) = ask(&engine, claim) else { panic!("it holds") };
+                format!("{:?}", super::memos::write(&engine, claim, &grant, 1, super::memos::memo(bytes)))
+            }
             ["ask"] => describe(ask(&engine, claims.last().unwrap())),
             ["release"] => format!("{:?}", release(&engine, &claims.pop().unwrap())),
             ["list"] => match pollster::block_on(crate::Inspect::list(&engine, "")) {

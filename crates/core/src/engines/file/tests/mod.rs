@@ -10,6 +10,7 @@ mod inspect;
 mod interleaving;
 mod interop;
 mod limits;
+mod memos;
 mod min_hold;
 mod notifications;
 mod permits;

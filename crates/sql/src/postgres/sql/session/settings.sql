@@ -1,3 +1,6 @@
--- Sets those of these settings that the server has, for this session.
-SELECT set_config(wanted.name, wanted.value, false) FROM unnest($1::text[], $2::text[]) AS wanted (name, value)
-WHERE wanted.name LIKE 'leasehold.%' OR EXISTS (SELECT FROM pg_settings WHERE pg_settings.name = wanted.name)
+-- Sets those of these settings that the server has, for this session. The search_path is one of them, so everything
+-- here is qualified.
+SELECT pg_catalog.set_config(wanted.name, wanted.value, false)
+FROM pg_catalog.unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) AS wanted (name, value)
+WHERE wanted.name OPERATOR(pg_catalog.~~) 'leasehold.%'
+    OR EXISTS (SELECT FROM pg_catalog.pg_settings AS known WHERE known.name OPERATOR(pg_catalog.=) wanted.name)

@@ -1,6 +1,6 @@
 //! The server of the model: for each lock a first come, first served queue, and leases.
 
-use leasehold_core::Mode;
+use leasehold_core::{KnownMode, Mode};
 use leasehold_testkit::history::{Held, What};
 
 use super::{Answer, END, GiveUp, LOCKS, Lock, MS, Model, PATIENCE, Step, TTL, proc};
@@ -25,10 +25,10 @@ impl Model {
 
     pub(super) fn admits(&self, lock: usize, id: usize) -> bool {
         let modes = || self.locks[lock].held.iter().map(|held| self.claims[held.0].mode);
-        match self.claims[id].mode {
-            Mode::Exclusive => modes().next().is_none(),
-            Mode::Shared => modes().all(|mode| mode == Mode::Shared),
-            Mode::Permits { count, limit } => {
+        match self.claims[id].mode.known() {
+            KnownMode::Exclusive => modes().next().is_none(),
+            KnownMode::Shared => modes().all(|mode| mode == Mode::Shared),
+            KnownMode::Permits { count, limit } => {
                 let held = modes().map(|mode| match mode {
                     Mode::Permits { count, .. } => count,
                     _ => limit,

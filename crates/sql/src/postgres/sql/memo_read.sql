@@ -1,0 +1,10 @@
+-- The memo of a name, the time of the database, and the rows of the claim that wrote the memo: all of one moment. The
+-- row of the name may be missing.
+SELECT left(m.kind, 64), substr(m.content, 1, 65537), m.print, m.id, m.number, left(m.lineage, 64), m.token, m.ends,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint, l.name IS NOT NULL,
+    l.token, l.holder, l.tokens, l.previous, left(l.owner, 512) AS owner, l.since, l.expires, l.client, l.claims, l.ended, l.ended_upto, l.ended_until,
+    c.id, c.stand, c.place, c.mode, c.count, c.most, c.token, c.tokens, c.previous, left(c.owner, 512) AS owner, c.since, c.expires, c.claim_time,
+    c.place_since, c.place_expires, c.client
+FROM leasehold_memo AS m LEFT JOIN leasehold_lock AS l ON l.name = m.name
+    LEFT JOIN leasehold_claim AS c ON c.name = m.name AND c.id = m.id
+WHERE m.name = $1
