@@ -48,7 +48,7 @@ fn rust_log_selects_the_library_events() {
     for (log, option) in [(Some("leasehold=debug"), &[][..]), (None, &["-vv"])] {
         let output = events(log, option);
         assert_eq!(code(&output), 0);
-        let is_event = |line: &str| line.contains("DEBUG") && line.contains("granted name=x");
+        let is_event = |line: &str| line.contains("DEBUG") && line.contains("granted engine=\"file\" name=x");
         assert!(stderr(&output).lines().any(is_event), "{output:?}");
         assert!(stderr(&output).lines().all(|line| line.starts_with("leasehold: ")), "{output:?}");
     }

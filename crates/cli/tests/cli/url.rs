@@ -152,7 +152,7 @@ fn wrong_urls_are_78() {
         ("mysql://h/d/e", "mysql://user@host:3306/database"),
         (
             "mysql://h/d?listen_url=x",
-            "known options are connect_timeout, when_unreachable, max_waiting, schema, socket, unix_socket, password_file, hold, charset, tls, ssl-mode",
+            "known options are connect_timeout, when_unreachable, max_waiting, schema, socket, unix_socket, password_file, charset, tls, ssl-mode",
         ),
         ("mysql://h/d?ssl-mode=SOME", "verify-full are known"),
         ("sqlite:", "sqlite:///path/to/file.db"),

@@ -50,3 +50,19 @@ async fn a_server_that_prepares_no_statement_gets_text() {
     assert_eq!(counts(&rig).1, 0);
     assert!(rig.remaining_rows().is_empty());
 }
+
+/// The floor is ahead of the clock, as after a clock was set back, and counts for new names only.
+#[tokio::test]
+async fn a_name_that_exists_has_a_holder_also_below_the_floor() {
+    const FLOOR: u64 = 1 << 62;
+    let rig = Rig::of(MariadbServer::start(&["--max-prepared-stmt-count=0"]));
+    let (engine, other) = (rig.engine(), rig.engine());
+    let held = claim("n");
+    let grant = claim_and_hold(&*engine, &held).await;
+    release_hold(&*engine, &held, &grant).await;
+    rig.server.query(&format!("INSERT INTO leasehold_lock (name, token) VALUES ('', {FLOOR})"));
+    let held = claim("n");
+    let grant = claim_and_hold(&*engine, &held).await;
+    assert_taken(&*other, "n").await;
+    release_hold(&*engine, &held, &grant).await;
+}

@@ -65,7 +65,7 @@ fn a_replaced_file_is_noticed() {
 fn dropped_tables_are_noticed() {
     let rig = Rig::new();
     all_clients_use_the_new_file(&rig, || {
-        rig.execute("DROP TABLE leasehold_claim; DROP TABLE leasehold_lock; DROP TABLE leasehold_meta");
+        rig.execute("DROP TABLE leasehold_claim; DROP TABLE leasehold_lock; DROP TABLE leasehold_memo; DROP TABLE leasehold_meta");
     });
 }
 
