@@ -18,7 +18,8 @@ use crate::{
 /// An election is an exclusive lock on its name, whose holder is the leader:
 ///
 /// - **The term of a leader is the token of its hold.** So every later leader has a larger term, and the fences of
-/// locks refuse what an earlier leader writes. Receivers of a leader's orders do the same: they refuse a smaller term.
+///   locks refuse what an earlier leader writes. Receivers of a leader's orders do the same: they refuse a smaller
+///   term.
 /// - **A leader publishes a [`value`](Self::value)**, for instance its address, which everyone can
 ///   [observe](Self::observe) together with the term, without being a candidate.
 /// - **A leader that [resigns](Leading::resign), or is dropped, hands over at once.** After a crash the next candidate

@@ -8,7 +8,7 @@ use super::night::Night;
 /// The packages with such tests, and the number of tests in each.
 const PACKAGES: [(&str, u32); 7] = [
     ("leasehold-core", 2),
-    ("leasehold-redis", 2),
+    ("leasehold-redis", 3),
     ("leasehold-etcd", 2),
     ("leasehold-zookeeper", 2),
     ("leasehold-sql", 3),

@@ -46,10 +46,10 @@ const MAX_KIND_BYTES: usize = 16;
 ///    tenth of `keep`, whichever is more, and `left` then includes that time. It never ends a memo earlier, and never
 ///    returns one after its end. There is one exception: an engine whose clock does not count across a restart of its
 ///    machine decides then by the time of day. If the time of day was wrong before or after the restart, the memo ends
-/// too early or too late, as the documentation of the engine says. After the end of the memo and of the hold that wrote
-/// it, nothing of the memo stays on the engine for longer than that documentation says. 7. **Its own data.** Data under
-/// the key of a memo that is no memo is foreign: `read` and `write` fail with `Fault::Misconfigured` and change
-/// nothing.
+///    too early or too late, as the documentation of the engine says. After the end of the memo and of the hold that
+///    wrote it, nothing of the memo stays on the engine for longer than that documentation says.
+/// 7. **Its own data.** Data under the key of a memo that is no memo is foreign: `read` and `write` fail with
+///    `Fault::Misconfigured` and change nothing.
 ///
 /// Only exclusive holds write memos; core refuses other modes. Core limits the size and the time, so that an engine
 /// gets valid values only.
