@@ -1,6 +1,6 @@
 //! The contract of an engine, and locks on an engine that the program made.
 //!
-//! An [`Engine`] is one client of a system that stores locks. Programs do not call it: [`Locks`](crate::Locks) does. A
+//! An [`Engine`] is one client of a system that stores locks. Programs do not call it: [`Locks`] does. A
 //! program needs this module to write an engine of its own, or a wrapper that counts, delays or refuses the requests
 //! of one. The contract may get more methods in a minor version.
 

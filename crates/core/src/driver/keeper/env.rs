@@ -56,6 +56,7 @@ pub(crate) fn system_instant_in(duration: Duration) -> std::time::Instant {
 }
 
 /// The time of day since 1970. Only for what has to outlive a reboot of the machine: it never decides about a hold.
+#[cfg(all(feature = "file", target_os = "linux"))]
 pub(crate) fn time_of_day() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }

@@ -29,8 +29,10 @@ pub(crate) use attempt::{TriesOutcome, try_without_queue};
 pub(crate) use clean::{Cleanup, run_cleanups};
 pub(crate) use close::close;
 pub(crate) use drive::{REPORT_MARGIN, drive};
+pub(crate) use env::system_instant_in;
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub(crate) use env::time_of_day;
 pub use env::{Entropy, Env};
-pub(crate) use env::{system_instant_in, time_of_day};
 pub(crate) use exit::{Pending, register, wait_at_exit};
 pub(crate) use loss_callbacks::LossCallbacks;
 pub(crate) use memo::{MemoOutcome, MemoSender};

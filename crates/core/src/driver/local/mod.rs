@@ -25,7 +25,9 @@ pub(crate) use leave::UNRESPONSIVE_AFTER;
 pub(crate) use newest_tokens::NewestTokens;
 pub(crate) use release::{GuardRelease, ReleaseOutcome, release_result, unanswered_release};
 pub(crate) use state::{Control, Ending, Terms, Ticket};
-pub(crate) use table::{KeyedHasher, NameTable};
+#[cfg(feature = "memory")]
+pub(crate) use table::KeyedHasher;
+pub(crate) use table::NameTable;
 pub(crate) use wait_limit::WaitLimit;
 
 /// For how long a hold is handed over inside the process before other processes are served (R8, R17), as long as its
