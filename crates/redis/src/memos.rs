@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::{
     BoxFuture, ClaimId, EngineError, Fault, Followed, HoldAfter, MAX_MEMO_BYTES, Memo, MemoKind, MemoVersion,
-    MemoWrite, Memos, Mode, Name, Previous, Release, Token, Written, foreign_memo_error, kind_error,
+    MemoWrite, Memos, Name, Token, Written, foreign_memo_error, kind_error,
 };
 
 use crate::{
@@ -84,7 +84,7 @@ impl RedisEngine {
             HoldAfter::Keep => Item::new(&keys).grant(write.version.id, Some(write.hold_token)).text(b"keep"),
             HoldAfter::Release => {
                 self.reach.stop_waiting(keys.slot, write.version.id);
-                self.release_item(route, &release_of(write))?
+                self.release_item(route, &write.release())?
             }
         };
         let print = memo.digest().map_or_else(|| NO_PRINT.to_owned(), hex);
@@ -116,7 +116,7 @@ impl RedisEngine {
                     self.followers.forget_writer(write.version.id);
                     // "freed" or "unwoken": the words of a release.
                     let word = if answer == "done" { "freed" } else { &answer };
-                    self.read_released(word, &release_of(write));
+                    self.read_released(word, &write.release());
                 }
                 Ok(Written::Done)
             }
@@ -130,18 +130,6 @@ impl RedisEngine {
             ("partial", error) => Err(EngineError::new(Fault::Unknown, script_error(error).message)),
             _ => Err(script_error(&answer)),
         }
-    }
-}
-
-/// The release that is part of the write.
-fn release_of(write: &MemoWrite) -> Release {
-    Release {
-        id: write.version.id,
-        name: write.name.clone(),
-        mode: Mode::Exclusive,
-        token: Some(write.hold_token),
-        ended: Previous::Clean,
-        min_hold: None,
     }
 }
 

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{
     BoxFuture, ClaimId, EngineError, Followed, HoldAfter, Lineage, Memo, MemoHead, MemoKind, MemoVerdict,
-    MemoVersion, MemoWrite, Memos, Mode, Name, Previous, Release, Token, Written, foreign_memo_error,
-    judge_memo,
+    MemoVersion, MemoWrite, Memos, Name, Token, Written, foreign_memo_error, judge_memo,
 };
 
 use crate::{
@@ -100,7 +99,11 @@ impl Snapshot {
         };
         let changes = match write.after {
             HoldAfter::Keep => None,
-            HoldAfter::Release => Some(self.apply(&release_verb(write))?),
+            HoldAfter::Release => {
+                let release =
+                    crate::step::Verb::Release { release: write.release(), late_request_possible: true };
+                Some(self.apply(&release)?)
+            }
         };
         Ok(MemoStep { written: Ok(Written::Done), row, changes })
     }
@@ -118,19 +121,6 @@ impl Snapshot {
             ends: self.now.saturating_add(duration_micros(memo.keep())),
         }
     }
-}
-
-/// The release that is part of a write.
-fn release_verb(write: &MemoWrite) -> crate::step::Verb {
-    let release = Release {
-        id: write.version.id,
-        name: write.name.clone(),
-        mode: Mode::Exclusive,
-        token: Some(write.hold_token),
-        ended: Previous::Clean,
-        min_hold: None,
-    };
-    crate::step::Verb::Release { release, late_request_possible: true }
 }
 
 impl MemoRow {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Claim, ClaimId, Mode, Name, Previous, Release};
+use leasehold_core::{Claim, ClaimId, Mode, Name, Release};
 
 /// An exclusive claim of `name` with a new id and the lease time `ttl`. The claim may queue.
 ///
@@ -26,8 +26,7 @@ pub fn exclusive(name: &str, ttl: Duration) -> Claim {
 /// The release of a claim by its id, without a token. It ends the claim in either state, as a hold or as a waiter.
 #[must_use]
 pub fn release_of(claim: &Claim) -> [Release; 1] {
-    let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
-    [Release { id, name, mode, token: None, ended: Previous::Clean, min_hold: None }]
+    [Release::of_unused(claim)]
 }
 
 /// A new random id.

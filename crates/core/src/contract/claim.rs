@@ -258,6 +258,16 @@ pub struct Release {
     pub min_hold: Option<Duration>,
 }
 
+impl Release {
+    /// Removes every trace of a claim that nobody uses. It has no token: a hold that was never used must not hide from
+    /// the next holder how the hold before it ended.
+    #[must_use]
+    pub fn of_unused(claim: &Claim) -> Self {
+        let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
+        Self { id, name, mode, token: None, ended: Previous::Clean, min_hold: None }
+    }
+}
+
 /// The answer of an engine to the release of one claim.
 #[derive(Debug)]
 pub enum Released {

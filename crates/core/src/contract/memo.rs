@@ -3,7 +3,10 @@
 
 use std::{any::Any, fmt, time::Duration};
 
-use crate::{BoxFuture, ClaimId, EngineError, Error, Name, Token, contract::time::format_duration};
+use crate::{
+    BoxFuture, ClaimId, EngineError, Error, Mode, Name, Previous, Release, Token,
+    contract::time::format_duration,
+};
 
 /// The most bytes in one memo: enough for an address, a result or a list of arrivals, and far below the limit of every
 /// server on the size of one value or one request.
@@ -250,6 +253,21 @@ pub struct MemoWrite {
     pub memo: NewMemo,
     /// Whether the hold goes on.
     pub after: HoldAfter,
+}
+
+impl MemoWrite {
+    /// The release that a write with [`HoldAfter::Release`] does in its atomic step.
+    #[must_use]
+    pub fn release(&self) -> Release {
+        Release {
+            id: self.version.id,
+            name: self.name.clone(),
+            mode: Mode::Exclusive,
+            token: Some(self.hold_token),
+            ended: Previous::Clean,
+            min_hold: None,
+        }
+    }
 }
 
 /// Whether a hold goes on after the write of a memo.

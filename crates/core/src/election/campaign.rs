@@ -86,7 +86,7 @@ impl Election {
 
     /// Leads one time: campaigns, runs `work`, and resigns. At the moment at which the lead is lost, the work is
     /// cancelled by dropping its future. The work is always dropped before the name is released. To lead again, call
-    /// this in a loop: each campaign waits at the end of the queue.
+    /// `run` in a loop: each campaign waits at the end of the queue.
     ///
     /// ```
     /// # fn main() -> Result<(), leasehold::Error> {

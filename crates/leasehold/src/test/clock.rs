@@ -26,8 +26,9 @@ struct State {
 /// The time of one tokio runtime.
 struct RuntimeTime {
     handle: Handle,
-    /// The time of the runtime when it was added, and the time of the kit at this moment.
+    /// The time of the runtime at the moment at which the kit began to follow it.
     began: time::Instant,
+    /// The time of the kit at that moment.
     passed_before: Duration,
 }
 

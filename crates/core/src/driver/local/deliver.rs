@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Answer, Claim, ClaimId, EngineError, Error, ErrorKind, Fault, Grant, How, Instant, Loss, Mode, Name,
-    Previous, Release, Token,
+    Release, Token,
     contract::observe::Verb,
     driver::keeper::{KeeperJob, answer_at_once, drive},
     driver::shared::Shared,
@@ -187,18 +187,9 @@ impl Shared {
         }
     }
 
-    /// Removes every trace of a claim that no request waits for. The release carries no token: a hold that was never
-    /// used must not hide from the next holder how the hold before it ended.
+    /// Removes every trace of a claim that no request waits for.
     pub(crate) fn undo(self: &Arc<Self>, claim: &Claim) {
-        let release = Release {
-            id: claim.id,
-            name: claim.name.clone(),
-            mode: claim.mode,
-            token: None,
-            ended: Previous::Clean,
-            min_hold: None,
-        };
-        self.clean_up(release, claim.ttl);
+        self.clean_up(Release::of_unused(claim), claim.ttl);
     }
 
     /// The local hold for a grant.

@@ -8,7 +8,7 @@ use super::{
     shard::{Client, Resources, Shard},
     store::MemoryStore,
 };
-use crate::{AllAnswer, Answer, Claim, EngineError, Hint, How, Name, Previous, Release};
+use crate::{AllAnswer, Answer, Claim, EngineError, Hint, How, Name, Release};
 
 impl MemoryEngine {
     pub(super) fn claim_all_now(&self, claims: &[Claim]) -> Result<AllAnswer, EngineError> {
@@ -58,14 +58,7 @@ impl LockedShards<'_> {
 
     /// Ends a claim of this step. Nothing of it is left, and the next grant is told how the hold before it ended.
     fn undo(&mut self, claim: &Claim, resources: &mut Resources<'_>) {
-        let release = Release {
-            id: claim.id,
-            name: claim.name.clone(),
-            mode: claim.mode,
-            token: None,
-            ended: Previous::Clean,
-            min_hold: None,
-        };
+        let release = Release::of_unused(claim);
         if let Some(shard) = self.shard(&claim.name) {
             shard.step(&claim.name, resources, |state, step| state.release(&release, step));
         }

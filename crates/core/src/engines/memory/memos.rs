@@ -15,8 +15,7 @@ use super::{
 };
 use crate::{
     BoxFuture, ClaimId, EngineError, Followed, HoldAfter, Instant, Mailbox, Memo, MemoHead, MemoVerdict,
-    MemoVersion, MemoWrite, Memos, Mode, Name, NewMemo, Notification, Previous, Release, Token, Written,
-    judge_memo,
+    MemoVersion, MemoWrite, Memos, Name, NewMemo, Notification, Token, Written, judge_memo,
 };
 
 /// A shard with fewer memos, and fewer bytes in them, than these is not swept for them. So a store keeps at most 4 MiB
@@ -140,22 +139,10 @@ impl Shard {
             MemoVerdict::Refuse(error) => return Err(error),
         }
         if write.after == HoldAfter::Release {
-            let release = release_of(write);
+            let release = write.release();
             self.step(&write.name, resources, |lock_state, step| lock_state.release(&release, step));
         }
         Ok(Written::Done)
-    }
-}
-
-/// The release that is part of the write.
-fn release_of(write: &MemoWrite) -> Release {
-    Release {
-        id: write.version.id,
-        name: write.name.clone(),
-        mode: Mode::Exclusive,
-        token: Some(write.hold_token),
-        ended: Previous::Clean,
-        min_hold: None,
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     BoxFuture, ClaimId, EngineError, Followed, HoldAfter, Memo, MemoHead, MemoVerdict, MemoWrite, Memos,
-    Mode, Name, Previous, Release, Written, driver::keeper::time_of_day, foreign_memo_error, judge_memo,
+    Name, Written, driver::keeper::time_of_day, foreign_memo_error, judge_memo,
 };
 
 impl Memos for FileEngine {
@@ -93,14 +93,7 @@ impl FileEngine {
             }
         }
         if write.after == HoldAfter::Release {
-            self.release_one(&Release {
-                id: write.version.id,
-                name: write.name.clone(),
-                mode: Mode::Exclusive,
-                token: Some(write.hold_token),
-                ended: Previous::Clean,
-                min_hold: None,
-            });
+            self.release_one(&write.release());
         }
         // After the release: the next holder need not wait for it.
         self.sweep_memos();
