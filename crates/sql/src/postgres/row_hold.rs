@@ -304,13 +304,13 @@ impl RowSession for Session {
             columns[0].1 = prefix;
             let column_of_name = columns[0].0.clone();
             let part = |(index, (column, _)): (usize, &(String, &str))| match index {
-                0 => format!("pg_catalog.starts_with({column}::text, $1)"),
+                0 => format!("pg_catalog.starts_with({column}::pg_catalog.text, $1)"),
                 _ => format!("{column} OPERATOR(pg_catalog.=) ${}", index + 1),
             };
             let condition = columns.iter().enumerate().map(part).collect::<Vec<_>>().join(" AND ");
             let values: Vec<&str> = columns.iter().map(|(_, value)| *value).collect();
             let text = format!(
-                "SELECT {column_of_name}::text FROM {} WHERE {condition} LIMIT {}",
+                "SELECT {column_of_name}::pg_catalog.text FROM {} WHERE {condition} LIMIT {}",
                 self.rows.quoted('"'),
                 row_hold::MAX_LISTED + 1
             );
