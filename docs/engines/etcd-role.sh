@@ -38,8 +38,8 @@ user() {
     etcdctl user grant-role "$1" "$1"
 }
 
-# The first prefix has a directory for each name, or the lock keys; the second has the keys of leases and fences, and
-# with layout=key the queues.
+# The first prefix has a directory for each name, or the lock keys; the second has the keys of leases, fences
+# and memos, and with layout=key the queues.
 user leasehold
 etcdctl role grant-permission leasehold readwrite --prefix "$keys"
 etcdctl role grant-permission leasehold readwrite --prefix "leasehold/$prefix/"

@@ -6,7 +6,7 @@
 //! closes the connection) may rely on its hold until it is told. Two kinds of rounds check this:
 //!
 //! - Odd seeds require exclusion. Processes are stopped and killed, the network is silent or late, servers are stopped
-//!   and restarted, with the lock delay [`DELAY`]. The label of this delay is best effort, because the engine does not
+//!   and restarted, with the lock delay `DELAY`. The label of this delay is best effort, because the engine does not
 //!   know that no client of a round asks for a ttl of more than a second: such holds are as short against the delay as
 //!   holds of 15 s are against the default delay.
 //! - Even seeds require no exclusion. Operators end sessions, connections are cut, and servers restart without a lock

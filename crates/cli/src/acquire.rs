@@ -1,17 +1,18 @@
-//! Acquires the lock for `leasehold run`, with one time limit for all steps. Signals end the wait.
+//! Acquires the lock for CMD, with one time limit for all steps. Signals end the wait.
 
-use std::{cell::OnceCell, pin::pin, task::Poll, time::Duration};
+use std::{cell::OnceCell, pin::Pin, task::Poll, time::Duration};
 
-use leasehold::{All, Error, Guards, Life, Locks, Name, Pace};
+use leasehold::{All, Election, Error, Life, Locks, Pace};
 use nix::sys::signal::Signal;
 
 use crate::{
     cgroup::Group,
-    cmd::run::{lock_label, wait_failure, wait_interrupted},
+    cmd::run::{label_of, lock_label, wait_failure, wait_interrupted},
     event_loop::{EventLoop, now},
     exit::{self, Failure},
-    plan::{Run, Wait, WantedMode},
-    progress::WaitMessages,
+    holds::{Acquired, Holds},
+    plan::{Purpose, Run, Wait, WantedMode},
+    progress::{AwaitedName, WaitMessages},
     signals::interrupts_wait,
     sweep::{self, sweep},
     text, warnings,
@@ -40,6 +41,9 @@ const FIRST_SWEEP: Duration = Duration::from_millis(100);
 /// The interval at which a waiting run looks again for processes that killed runs have left behind.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
+/// One attempt to acquire the lock.
+pub(crate) type Attempt<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + 'a>>;
+
 /// When a wait that begins now has to end. `None`: the run waits without a limit.
 pub(crate) fn wait_deadline(plan: &Run) -> Option<Duration> {
     match plan.wait {
@@ -48,31 +52,45 @@ pub(crate) fn wait_deadline(plan: &Run) -> Option<Duration> {
     }
 }
 
-/// Acquires the lock with a lease that is long enough to start CMD. The grant that an engine pushes to a waiting claim
-/// is shorter than the ttl, so the engine has to confirm it before CMD starts. This function waits for the
-/// confirmation. If the limit of `--wait` passes first, it returns an error, and CMD does not start.
+/// Acquires the lock with a lease that is long enough to start CMD: see [`is_confirmed`].
 pub(crate) fn acquire_confirmed(
     plan: &Run,
     locks: &Locks,
+    awaited: &AwaitedName,
     event_loop: &EventLoop,
     deadline: Option<Duration>,
-) -> Result<Guards, Failure> {
+) -> Result<Acquired, Failure> {
     check_waiting(plan, locks, event_loop, deadline)?;
+    let attempt = |remaining| attempt(plan, locks, remaining);
     let mut was_granted = false;
     loop {
-        let Some(guard) = acquire(plan, locks, event_loop, deadline, was_granted)? else { continue };
+        let acquired = acquire(plan, locks, awaited, event_loop, deadline, was_granted, &attempt)?;
+        let Some(acquired) = acquired else { continue };
         was_granted = true;
-        if guard.remaining().is_none_or(|remaining| remaining > plan.ttl / 2) {
-            return Ok(guard);
-        }
-        if confirm(plan, locks, event_loop, &guard, deadline)? {
-            return Ok(guard);
+        if is_confirmed(plan, locks, event_loop, acquired.holds(), deadline)? {
+            return Ok(acquired);
         }
     }
 }
 
-/// With `--max-waiting`: fails if as many others wait for the name already. The answer may be outdated when this run
-/// enters the queue, so a few more than the limit may wait for a moment.
+/// Whether CMD may start under these holds. The grant that an engine pushes to a waiting claim is shorter than the ttl,
+/// so the engine has to confirm it before CMD starts. This function waits for the confirmation. If the limit of
+/// `--wait` passes first, it returns an error. Returns `false` if the hold was lost; then the caller makes a new claim.
+pub(crate) fn is_confirmed(
+    plan: &Run,
+    locks: &Locks,
+    event_loop: &EventLoop,
+    holds: Holds<'_>,
+    deadline: Option<Duration>,
+) -> Result<bool, Failure> {
+    if holds.remaining().is_none_or(|remaining| remaining > plan.ttl / 2) {
+        return Ok(true);
+    }
+    confirm(plan, locks, event_loop, holds, deadline)
+}
+
+/// With `--max-waiting`: fails if as many others wait for one of the names already. The answer may be outdated when this
+/// run enters the queue, so a few more than the limit may wait for a moment.
 fn check_waiting(
     plan: &Run,
     locks: &Locks,
@@ -80,23 +98,28 @@ fn check_waiting(
     deadline: Option<Duration>,
 ) -> Result<(), Failure> {
     let Some(limit) = plan.max_waiting else { return Ok(()) };
-    let time_limit =
-        deadline.map_or(WAITING_LIMIT, |deadline| deadline.saturating_sub(now()).min(WAITING_LIMIT));
-    let shown = wait_for_answer(plan, locks, event_loop, time_limit, locks.show(plan.name.as_str()))?;
-    let lock = lock_label(plan, locks);
-    let Some(view) = shown else {
-        let message = format!("{lock}: the engine did not say within {time_limit:.0?} how many others wait");
-        return Err(Failure::new(exit::UNAVAILABLE, message));
-    };
-    match view?.waiters.len() {
-        waiting if waiting < limit => Ok(()),
-        _ if plan.quiet => Err(Failure::silent(plan.not_acquired_code)),
-        waiting => {
+    for name in plan.names() {
+        let lock = label_of(name, locks);
+        let time_limit =
+            deadline.map_or(WAITING_LIMIT, |deadline| deadline.saturating_sub(now()).min(WAITING_LIMIT));
+        let shown = wait_for_answer(plan, locks, event_loop, time_limit, locks.show(name.as_str()))?;
+        let Some(view) = shown else {
             let message =
-                format!("{lock}: not acquired: busy: waiting already: {waiting}, --max-waiting: {limit}");
-            Err(Failure::new(plan.not_acquired_code, message))
+                format!("{lock}: the engine did not say within {time_limit:.0?} how many others wait");
+            return Err(Failure::new(exit::UNAVAILABLE, message));
+        };
+        let waiting = view?.waiters.len();
+        if waiting < limit {
+            continue;
         }
+        if plan.quiet {
+            return Err(Failure::silent(plan.not_acquired_code));
+        }
+        let message =
+            format!("{lock}: not acquired: busy: waiting already: {waiting}, --max-waiting: {limit}");
+        return Err(Failure::new(plan.not_acquired_code, message));
     }
+    Ok(())
 }
 
 /// Confirms the hold with the engine, and returns `true`. Returns `false` if the hold was lost before CMD started; then
@@ -105,12 +128,12 @@ fn confirm(
     plan: &Run,
     locks: &Locks,
     event_loop: &EventLoop,
-    guard: &Guards,
+    holds: Holds<'_>,
     deadline: Option<Duration>,
 ) -> Result<bool, Failure> {
     loop {
         let remaining = deadline.map_or(CONFIRM_LIMIT, |deadline| deadline.saturating_sub(now()));
-        let answer = wait_for_answer(plan, locks, event_loop, remaining, guard.confirm())?;
+        let answer = wait_for_answer(plan, locks, event_loop, remaining, holds.confirm())?;
         let last_error = match answer {
             Some(Ok(())) => return Ok(true),
             Some(Err(error)) if error.is_lost() => return Ok(false),
@@ -173,18 +196,21 @@ fn pause(
     }
 }
 
-/// One attempt to acquire the lock. `None`: the engine refuses the request for now, and the caller tries again. Only a
-/// run that was granted the lock before (`was_granted`) tries again after a refusal; for any other run a refusal is an
-/// error.
-fn acquire(
+/// Makes an attempt to acquire the lock; it gets the time for which it may wait. `None`: the engine refuses the request
+/// for now, or the hold was lost already, and the caller tries again. Only a run that was granted the lock before
+/// (`was_granted`) tries again after a refusal; for any other run a refusal is an error.
+pub(crate) fn acquire<'a, T>(
     plan: &Run,
     locks: &Locks,
+    awaited: &AwaitedName,
     event_loop: &EventLoop,
     deadline: Option<Duration>,
     was_granted: bool,
-) -> Result<Option<Guards>, Failure> {
+    attempt: &dyn Fn(Option<Duration>) -> Attempt<'a, T>,
+) -> Result<Option<T>, Failure> {
     let parent_group = ParentGroup { locks, group: OnceCell::new() };
-    let mut result = wait_for_lock(plan, locks, event_loop, deadline, &parent_group)?;
+    let begin = || attempt(deadline.map(|deadline| deadline.saturating_sub(now())));
+    let mut result = wait_for_lock(plan, locks, awaited, event_loop, begin(), &parent_group)?;
     if let (Err(error), Wait::Not) = (&result, plan.wait)
         && error.is_taken()
         && let Some(parent_group) = parent_group.group()
@@ -194,8 +220,8 @@ fn acquire(
         if let Some(signal) = sweep(parent_group, false, event_loop, interrupts_wait).map_err(wait_failure)? {
             return Err(wait_interrupted(plan, locks, signal));
         }
-        result =
-            wait_for_lock(plan, locks, event_loop, deadline, &ParentGroup { locks, group: OnceCell::new() })?;
+        let no_group = ParentGroup { locks, group: OnceCell::new() };
+        result = wait_for_lock(plan, locks, awaited, event_loop, begin(), &no_group)?;
     }
     match result {
         Err(error) if error.is_taken() => Err(not_acquired(plan, locks, event_loop, &error)?),
@@ -203,6 +229,8 @@ fn acquire(
             pause(plan, locks, event_loop, deadline)?;
             if deadline.is_some_and(|deadline| now() >= deadline) { Err(error.into()) } else { Ok(None) }
         }
+        // The hold was lost before CMD could start, for instance before a leader had published its value.
+        Err(error) if error.is_lost() => Ok(None),
         result => result.map(Some).map_err(Into::into),
     }
 }
@@ -224,26 +252,21 @@ impl ParentGroup<'_> {
     }
 }
 
-/// Waits for the lock. During the wait it ends processes below `parent_group` that keep the lock although their run was
-/// killed. The inner result is the answer of the library. The outer result is a failure if a signal ended the wait.
-fn wait_for_lock(
+/// Waits for the end of the attempt. During the wait it ends processes below `parent_group` that keep the lock although
+/// their run was killed. The inner result is the answer of the library. The outer result is a failure if a signal ended
+/// the wait.
+fn wait_for_lock<T>(
     plan: &Run,
     locks: &Locks,
+    awaited: &AwaitedName,
     event_loop: &EventLoop,
-    deadline: Option<Duration>,
+    mut attempt: Attempt<'_, T>,
     parent_group: &ParentGroup<'_>,
-) -> Result<Result<Guards, Error>, Failure> {
-    let remaining = deadline.map(|deadline| deadline.saturating_sub(now()));
-    let request = request(plan, locks, remaining);
-    let mut acquire = pin!(match (plan.wait, remaining) {
-        (Wait::Not, _) => request.try_acquire(),
-        (_, None) => request.acquire(),
-        (_, Some(remaining)) => request.acquire_within(remaining),
-    });
-    let mut wait_messages = WaitMessages::new(plan, locks);
+) -> Result<Result<T, Error>, Failure> {
+    let mut wait_messages = WaitMessages::new(plan, locks, awaited);
     let mut next_sweep = now().saturating_add(FIRST_SWEEP);
     loop {
-        if let Poll::Ready(result) = event_loop.poll(acquire.as_mut()) {
+        if let Poll::Ready(result) = event_loop.poll(attempt.as_mut()) {
             return Ok(result);
         }
         let mut next_wake_up = wait_messages.print_when_due(event_loop);
@@ -266,6 +289,42 @@ fn wait_for_lock(
     }
 }
 
+/// An attempt of `run` or `elect`. `remaining`: how long it may still wait.
+fn attempt(plan: &Run, locks: &Locks, remaining: Option<Duration>) -> Attempt<'static, Acquired> {
+    if let Purpose::Elect { value } = &plan.purpose {
+        let election = election(plan, locks, value.as_deref(), remaining);
+        return match (plan.wait, remaining) {
+            (Wait::Not, _) => Box::pin(async move { election.try_campaign().await.map(Acquired::Lead) }),
+            (_, None) => Box::pin(async move { election.campaign().await.map(Acquired::Lead) }),
+            (_, Some(remaining)) => {
+                Box::pin(async move { election.campaign_within(remaining).await.map(Acquired::Lead) })
+            }
+        };
+    }
+    let request = request(plan, locks, remaining);
+    let acquire = match (plan.wait, remaining) {
+        (Wait::Not, _) => request.try_acquire(),
+        (_, None) => request.acquire(),
+        (_, Some(remaining)) => request.acquire_within(remaining),
+    };
+    Box::pin(async move { acquire.await.map(Acquired::Names) })
+}
+
+/// The election of `elect`, with its options.
+fn election(plan: &Run, locks: &Locks, value: Option<&str>, remaining: Option<Duration>) -> Election {
+    let election = locks.election(plan.name.as_str()).ttl(plan.ttl).stops_on_term(true);
+    let election = value.into_iter().fold(election, Election::value);
+    let election = plan.max_hold.into_iter().fold(election, Election::max_hold);
+    let election = plan.renew_every.into_iter().fold(election, Election::renew_every);
+    fitting_pace(plan, remaining).into_iter().fold(election, Election::retry)
+}
+
+/// The pace of the questions while the run waits. `None`: the engine decides, also near the end of the wait, when no
+/// pause of the pace would end in time.
+pub(crate) fn fitting_pace(plan: &Run, remaining: Option<Duration>) -> Option<Pace> {
+    plan.pace.filter(|pace| remaining.is_none_or(|remaining| pace.first() <= remaining))
+}
+
 /// The request for the lock, with the options of the run. `remaining`: how long the run may still wait.
 fn request(plan: &Run, locks: &Locks, remaining: Option<Duration>) -> All {
     let with = |all: All, (name, mode): (&str, WantedMode)| match mode {
@@ -279,9 +338,7 @@ fn request(plan: &Run, locks: &Locks, remaining: Option<Duration>) -> All {
     let request = plan.max_hold.into_iter().fold(request, All::max_hold);
     let request = plan.renew_every.into_iter().fold(request, All::renew_every);
     let request = plan.attempts.into_iter().fold(request, All::attempts);
-    // Near the end of the wait no pause of the pace would end in time.
-    let fits = |pace: &Pace| remaining.is_none_or(|remaining| pace.first() <= remaining);
-    plan.pace.filter(fits).into_iter().fold(request, All::retry)
+    fitting_pace(plan, remaining).into_iter().fold(request, All::retry)
 }
 
 /// The failure if the lock was not acquired. Its message names the holder, if the engine says in time who the holder
@@ -296,10 +353,8 @@ fn not_acquired(
         return Ok(Failure::silent(plan.not_acquired_code));
     }
     let limit = if plan.wait == Wait::Not { SHOW_LIMIT } else { SHOW_LIMIT_AFTER_WAIT };
+    let taken = error.name().unwrap_or(&plan.name).as_str();
     let error = error.to_string();
-    // The error is about the name that is taken.
-    let is_taken = |name: &&Name| error.contains(&format!("lock {:?}:", name.as_str()));
-    let taken = plan.names().find(is_taken).unwrap_or(&plan.name).as_str();
     let shown = event_loop.block_on(locks.show(taken), Some(limit), interrupts_wait);
     let holder_text = match shown.map_err(wait_failure)? {
         Some(Ok(view)) => text::held_by(&view).map(|held| held + warnings::same_owner(plan, &view)),

@@ -27,6 +27,15 @@ pub(crate) enum Command {
     /// Run a command under a lock
     #[command(after_help = help::RUN)]
     Run(Box<Run>),
+    /// Run a command as the leader of an election
+    #[command(after_help = help::ELECT)]
+    Elect(Box<Elect>),
+    /// Print who leads an election
+    #[command(after_help = help::LEADER)]
+    Leader(Leader),
+    /// Run a command one time for a key, however often and wherever it is started
+    #[command(after_help = help::ONCE)]
+    Once(Box<Once>),
     /// List the names that are held or waited for
     List(List),
     /// Show who holds a name and who waits for it
@@ -40,23 +49,18 @@ pub(crate) enum Command {
     Completions(Completions),
 }
 
+// The options of every command that runs CMD under a lock. A doc comment would become the text of these commands.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Run {
+pub(crate) struct HoldOptions {
     /// How long to wait for the lock; without a limit by default
     #[arg(short, long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
     /// Do not wait
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) nonblock: bool,
-    /// Try at most N times instead of waiting in the queue
-    #[arg(long, value_name = "N")]
-    pub(crate) attempts: Option<u32>,
-    /// The longest pause of a waiting run before it asks the engine again: fixed, or doubling, as in 100ms..2s
+    /// The longest pause before a waiting command asks the engine again: fixed, or doubling, as in 100ms..2s
     #[arg(long, value_name = "PAUSE[..LONGEST]", value_parser = pace, allow_hyphen_values = true)]
     pub(crate) retry_every: Option<Pace>,
-    /// Exit (75) at once if N clients wait for NAME already
-    #[arg(long, value_name = "N")]
-    pub(crate) max_waiting: Option<usize>,
     /// What to do while the engine cannot be reached; `wait` by default
     #[arg(long, value_name = "WHAT", value_enum)]
     pub(crate) when_unreachable: Option<WhenUnreachable>,
@@ -64,14 +68,47 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "30s")]
     pub(crate) ttl: Duration,
     /// How often to renew the lease: from a twentieth of the ttl to half of it; a third by default
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, conflicts_with = "no_renew")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) renew_every: Option<Duration>,
-    /// Do not renew the lease: it ends after its ttl
-    #[arg(long)]
-    pub(crate) no_renew: bool,
     /// End CMD, and the hold, after this time at the latest
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
+    /// The time between TERM and KILL when the lock is lost
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "5s")]
+    pub(crate) grace: Duration,
+    /// Exit with N instead of 75 when the lock is not acquired
+    #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::TAKEN)]
+    pub(crate) conflict_exit_code: u8,
+    /// How this holder is shown to others; user@host:pid by default
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) owner: Option<String>,
+    /// Print no message when the lock is not acquired
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// Print each step; -vv and -vvv also print the library's log
+    #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "quiet")]
+    pub(crate) verbose: u8,
+    /// Leave LEASEHOLD_URL and LEASEHOLD_URL_FILE in the environment of CMD
+    #[arg(long)]
+    pub(crate) pass_url: bool,
+    /// File engine: do not pass the lock's descriptor to CMD
+    #[arg(short = 'o', long)]
+    pub(crate) close: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) hold: HoldOptions,
+    /// Try at most N times instead of waiting in the queue
+    #[arg(long, value_name = "N")]
+    pub(crate) attempts: Option<u32>,
+    /// Exit (75) at once if N clients wait already for NAME, or for one of the names of --and
+    #[arg(long, value_name = "N")]
+    pub(crate) max_waiting: Option<usize>,
+    /// Do not renew the lease: it ends after its ttl
+    #[arg(long, conflicts_with = "renew_every")]
+    pub(crate) no_renew: bool,
     /// Take the lock in shared mode: only exclusive holders are excluded
     #[arg(short, long, conflicts_with_all = ["permits", "limit"])]
     pub(crate) shared: bool,
@@ -96,33 +133,58 @@ pub(crate) struct Run {
     /// If CMD exits 0, NAME stays taken until this time after the grant
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) at_least: Option<Duration>,
-    /// The time between TERM and KILL when the lock is lost
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "5s")]
-    pub(crate) grace: Duration,
-    /// Exit with N instead of 75 when the lock is not acquired
-    #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::TAKEN)]
-    pub(crate) conflict_exit_code: u8,
     /// What to do when an outer run already holds NAME
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Nested::Fail)]
     pub(crate) nested: Nested,
-    /// How this holder is shown to others; user@host:pid by default
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) owner: Option<String>,
-    /// Print no message when the lock is not acquired
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
-    /// Print each step; -vv and -vvv also print the library's log
-    #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "quiet")]
-    pub(crate) verbose: u8,
-    /// Leave LEASEHOLD_URL and LEASEHOLD_URL_FILE in the environment of CMD
-    #[arg(long)]
-    pub(crate) pass_url: bool,
-    /// File engine: do not pass the lock's descriptor to CMD
-    #[arg(short = 'o', long)]
-    pub(crate) close: bool,
     /// What to lock: 1 to 512 bytes, no control characters
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
+    /// The command to run, and its arguments
+    #[arg(value_name = "CMD", last = true, required = true, num_args = 1..)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Elect {
+    /// What others find while this process leads, for instance its address: 1 to 65536 bytes
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) value: Option<String>,
+    #[command(flatten)]
+    pub(crate) hold: HoldOptions,
+    /// The election, a lock of this name: 1 to 512 bytes, no control characters
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// The command to run, and its arguments
+    #[arg(value_name = "CMD", last = true, required = true, num_args = 1..)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Leader {
+    /// Print a line for each change, until a signal or the end of the reader
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The election
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Once {
+    /// How long it is remembered that CMD ran: 1ms to 400d, from the end of CMD
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) keep: Duration,
+    /// Store what CMD prints to standard output (up to 64 KiB), or print what an earlier run stored
+    #[arg(long)]
+    pub(crate) show_result: bool,
+    #[command(flatten)]
+    pub(crate) hold: HoldOptions,
+    /// The key of the work, a lock of this name: 1 to 512 bytes, no control characters
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
     /// The command to run, and its arguments
     #[arg(value_name = "CMD", last = true, required = true, num_args = 1..)]
     pub(crate) command: Vec<OsString>,

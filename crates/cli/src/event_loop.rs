@@ -27,13 +27,14 @@ pub(crate) struct EventLoop {
     /// Becomes readable when a future that was polled can make progress.
     eventfd: Arc<EventFdWaker>,
     waker: Waker,
-    /// In the guardian: its socket to the front. It becomes readable when the front has ended.
-    front_socket: Option<OwnedFd>,
-    front_is_gone: Cell<bool>,
+    /// A socket or pipe whose other end shows that another process lives. In the guardian that is the front; for
+    /// `leader --follow` it is the reader of the standard output.
+    peer: Option<OwnedFd>,
+    peer_is_gone: Cell<bool>,
 }
 
-/// The index of the socket to the front among the descriptors that [`EventLoop::wait`] polls.
-const FRONT_INDEX: usize = 2;
+/// The index of the peer among the descriptors that [`EventLoop::wait`] polls.
+const PEER_INDEX: usize = 2;
 
 /// Wakes the loop from another thread.
 struct EventFdWaker(EventFd);
@@ -47,15 +48,15 @@ impl Wake for EventFdWaker {
 }
 
 impl EventLoop {
-    /// A loop that reads `signals` and, in the guardian, watches the socket to the front.
+    /// A loop that reads `signals`, and watches whether the other end of `peer` is closed.
     ///
     /// # Errors
     /// An error of the operating system: it has no descriptor left.
-    pub(crate) fn new(signals: Signals, front_socket: Option<OwnedFd>) -> Result<Self, Errno> {
+    pub(crate) fn new(signals: Signals, peer: Option<OwnedFd>) -> Result<Self, Errno> {
         let fd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let eventfd = Arc::new(EventFdWaker(fd));
         let waker = Waker::from(Arc::clone(&eventfd));
-        Ok(Self { signals, eventfd, waker, front_socket, front_is_gone: Cell::new(false) })
+        Ok(Self { signals, eventfd, waker, peer, peer_is_gone: Cell::new(false) })
     }
 
     pub(crate) const fn signals(&self) -> &Signals {
@@ -68,21 +69,22 @@ impl EventLoop {
     }
 
     /// Sleeps until a signal comes in, and returns the signal. Returns `None` if a future can make progress, if `limit`
-    /// has passed, or sometimes a little earlier without a reason. The end of the front is reported once, as SIGKILL.
+    /// has passed, or sometimes a little earlier without a reason. The end of the peer is reported once, as SIGKILL.
     ///
     /// # Errors
     /// An error of the operating system.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<Option<Signal>, Errno> {
-        let front_socket = self.front_socket.as_ref().filter(|_| !self.front_is_gone.get());
+        let peer = self.peer.as_ref().filter(|_| !self.peer_is_gone.get());
         let event = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut fds = vec![event(self.signals.as_fd()), event(self.eventfd.0.as_fd())];
-        fds.extend(front_socket.map(|front_socket| event(front_socket.as_fd())));
+        // Without flags, the kernel reports only that the other end is closed.
+        fds.extend(peer.map(|peer| PollFd::new(peer.as_fd(), PollFlags::empty())));
         match nix::poll::poll(&mut fds, timeout(limit)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
-        if fds.get(FRONT_INDEX).is_some_and(|front_socket| front_socket.any() == Some(true)) {
-            self.front_is_gone.set(true);
+        if fds.get(PEER_INDEX).is_some_and(|peer| peer.any() == Some(true)) {
+            self.peer_is_gone.set(true);
             return Ok(Some(Signal::SIGKILL));
         }
         match self.eventfd.0.read() {

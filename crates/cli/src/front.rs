@@ -1,5 +1,5 @@
-//! `leasehold run` is two processes, so that each can end *CMD's tree* (CMD and its descendants) when the other is
-//! killed.
+//! `leasehold run`, `elect` and `once` are two processes, so that each can end *CMD's tree* (CMD and its descendants)
+//! when the other is killed.
 //!
 //! The *front* is the process that the user started. It passes signals on, is suspended when the guardian is suspended
 //! (Ctrl-Z), and exits with the guardian's exit code. The *guardian* is a child of the front, in a process group of its
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::Owner;
+use leasehold::{MAX_NAMES_AT_ONCE, Owner};
 use nix::{
     errno::Errno,
     sys::{
@@ -50,8 +50,12 @@ const BECOME_CMD: u8 = b'b';
 /// follow, with spaces between them, up to a line feed. All other bytes that the guardian writes are the path of CMD's
 /// control group, which begins with a slash.
 const HOLDS: u8 = b'h';
-/// The largest number of bytes that are read from the guardian. No path on Linux is longer.
-const MAX_MESSAGE_BYTES: u64 = 4096;
+/// The largest number of bytes that are read from the guardian: the path of a control group, of which none on Linux is
+/// longer than 4096 bytes; the id of the claim of each name, of 32 bytes, with a space or the line feed; and the first
+/// byte.
+const MAX_MESSAGE_BYTES: usize = 4096 + (CLAIM_ID_BYTES + 1) * MAX_NAMES_AT_ONCE + 2;
+/// The length of the text of a claim id.
+const CLAIM_ID_BYTES: usize = 32;
 
 /// Whether this process is the front or the guardian.
 pub(crate) enum Role {
@@ -198,7 +202,7 @@ impl Front {
     fn messages(&self) -> Vec<u8> {
         let mut messages = Vec::new();
         // Bytes that were read before an error stay in the buffer.
-        let _ = (&self.socket).take(MAX_MESSAGE_BYTES).read_to_end(&mut messages);
+        let _ = (&self.socket).take(MAX_MESSAGE_BYTES as u64).read_to_end(&mut messages);
         messages
     }
 
@@ -298,5 +302,17 @@ mod tests {
         assert_eq!(parse_messages(b"h00ff\n"), (claim(), &b""[..]));
         assert_eq!(parse_messages(b"h00"), (None, &b""[..]));
         assert_eq!(parse_messages(b""), (None, &b""[..]));
+    }
+
+    /// The guardian of the largest run writes all that the front reads.
+    #[test]
+    fn the_longest_messages_are_read_as_a_whole() {
+        let claims = vec!["0".repeat(CLAIM_ID_BYTES); MAX_NAMES_AT_ONCE].join(" ");
+        let leaf = format!("/{}", "x".repeat(4094));
+        let mut messages = vec![HOLDS];
+        messages.extend([claims.as_bytes(), b"\n", leaf.as_bytes()].concat());
+        assert!(messages.len() <= MAX_MESSAGE_BYTES);
+        let (parsed, path) = parse_messages(&messages[..messages.len().min(MAX_MESSAGE_BYTES)]);
+        assert_eq!((parsed, path), (Some(claims), leaf.as_bytes()));
     }
 }

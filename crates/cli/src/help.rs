@@ -79,6 +79,80 @@ Exit codes:
   127   CMD is not found
   128+n signal n ended the wait";
 
+/// Printed after the options of `elect`.
+pub(crate) const ELECT: &str = "\
+Examples:
+  leasehold elect scheduler --value 10.0.0.7:8080 -- ./scheduler
+  leasehold leader scheduler                   prints: 17 10.0.0.7:8080
+
+Waits until this process leads, publishes the value, runs CMD, and resigns when
+CMD ends: the next candidate leads at once. `leasehold leader` prints the value.
+A leader that cannot renew its lease is lost: CMD is ended (76) before another
+process leads. To lead again after a loss, start the command again.
+
+The term of a leader is LEASEHOLD_TOKEN in the environment of CMD: each later
+leader has a larger one. CMD sends it with its orders, and the receivers refuse
+a smaller one.
+
+An election is a lock: `leasehold run` of the same NAME waits for the leader.
+All else is as with `leasehold run`: signals, the environment of CMD, its end
+when leasehold is killed, and the exit codes (see `leasehold run --help`).
+Engines that store no memos have elections without --value (78 with it).";
+
+/// Printed after the options of `leader`.
+pub(crate) const LEADER: &str = "\
+Examples:
+  leasehold leader scheduler                   prints: 17 10.0.0.7:8080
+  read -r term addr < <(leasehold leader scheduler) || echo nobody leads
+  leasehold leader --follow --json scheduler | ./update-proxy
+
+Prints one line, the term and the value of the leader, with a space between
+them. A dash is a leader without a value. With --follow also `vacant` (nobody
+leads) and `unsure` (the engine could not be read for 30 s, or shows an earlier
+term than before: the last leader may have been replaced).
+
+JSON: name, engine, state (held, vacant, unsure), value, term, lineage. The last
+three are null unless the state is held.
+
+Exit codes:
+  0     there is a leader
+  1     nobody leads (with --json the line is printed all the same)
+  69    the engine cannot be reached, refuses, or did not answer
+  77    missing or wrong credentials or permissions
+  78    wrong URL or configuration; or the engine stores no memos
+  128+n signal n ended --follow (141: its reader has gone)";
+
+/// Printed after the options of `once`.
+pub(crate) const ONCE: &str = "\
+Examples:
+  leasehold once --for 30d migrate-v7 -- ./migrate.sh
+  leasehold once --for 1d --show-result order-17 -- ./charge.sh 17
+
+Runs CMD, unless it ran with success for this KEY within the time of --for, by
+any user of the engine: then exits 0 at once. While another run goes on, waits
+for its end (-w and -n limit that: 75).
+
+A CMD that fails, loses the lock, or is killed with leasehold stores nothing:
+its exit code is passed on, and the next call runs CMD. LEASEHOLD_PREVIOUS tells
+that CMD how the hold before it ended: clean (released, also after a failure),
+or lapsed (a crash), broken, abandoned, unknown: then an effect may be half
+done. Between the effect of CMD and the record of its success leasehold can be
+killed. So CMD runs at least one time, not exactly one time.
+
+With --show-result each call prints the same: the standard output of CMD, which
+then is a pipe, is passed on and stored with its success, and later calls print
+it. At most 64 KiB are stored; leasehold says when it cuts the output off.
+Without it nothing of the output is stored, and later calls print nothing.
+Processes that CMD leaves in the background cannot print after its end.
+
+All else is as with `leasehold run`: signals, the environment of CMD, its end
+when leasehold is killed, and the exit codes (see `leasehold run --help`). More
+exit codes:
+  0     CMD ended with 0 and that is stored, or it ran already
+  69    CMD ended with 0, but it is not known that this is stored
+  75    another run went on during the whole wait
+  78    the engine stores no memos";
+
 /// Printed after the options of `break`.
 pub(crate) const BREAK: &str = "\
 Exit codes:

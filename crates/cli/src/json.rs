@@ -3,10 +3,10 @@
 
 use std::{fmt::Write, time::Duration};
 
-use leasehold::{Finding, Guard, Guards, HolderView, WaiterView};
+use leasehold::{Finding, Guard, HolderView, Leadership, WaiterView};
 use serde_json::Value;
 
-use crate::{cmd::show::ShownName, text::is_interpreted};
+use crate::{cmd::show::ShownName, holds::Holds, text::is_interpreted};
 
 /// One name as a JSON object with a line feed.
 pub(crate) fn line(shown: &ShownName<'_>) -> String {
@@ -28,8 +28,29 @@ pub(crate) fn line(shown: &ShownName<'_>) -> String {
     object(&fields) + "\n"
 }
 
+/// Who leads an election, as a JSON object with a line feed.
+pub(crate) fn leadership(name: &str, engine: &str, leadership: &Leadership) -> String {
+    let (state, leader) = match leadership {
+        Leadership::Held(leader) => ("held", Some(leader)),
+        Leadership::Vacant => ("vacant", None),
+        // A state that this command does not know counts as unsure.
+        _ => ("unsure", None),
+    };
+    let term = leader.map(|leader| leader.term);
+    let value = leader.and_then(|leader| leader.value.as_deref());
+    let fields = [
+        ("name", string(name)),
+        ("engine", string(engine)),
+        ("state", string(state)),
+        ("value", value.map_or_else(null, string)),
+        ("term", number(term.map(|term| term.number))),
+        ("lineage", term.map_or_else(null, |term| string(&term.lineage.to_string()))),
+    ];
+    object(&fields) + "\n"
+}
+
 /// The holds of a run, for its CMD.
-pub(crate) fn holds(guards: &Guards) -> String {
+pub(crate) fn holds(holds: Holds<'_>) -> String {
     let hold = |guard: &Guard| {
         object(&[
             ("name", string(guard.name().as_str())),
@@ -39,7 +60,7 @@ pub(crate) fn holds(guards: &Guards) -> String {
             ("lineage", string(&guard.token().lineage.to_string())),
         ])
     };
-    array(guards.iter().map(hold))
+    array(holds.iter().map(hold))
 }
 
 fn finding(finding: &Finding) -> String {
@@ -125,6 +146,17 @@ mod tests {
             "{\"name\":\"a\\\"b\",\"engine\":\"file\",\"key\":\"/d/a%22b.lock\",\"mode\":null,\"limit\":null,\
              \"guarantee\":\"exact\",\"findings\":[],\"lineage\":null,\"holders\":[],\"waiters\":[],\"problem\":null,\"note\":null}\n"
         );
+    }
+
+    #[test]
+    fn a_state_without_a_leader_has_all_fields_in_order() {
+        let line = |state: &str| {
+            format!(
+                "{{\"name\":\"n\",\"engine\":\"file\",\"state\":\"{state}\",\"value\":null,\"term\":null,\"lineage\":null}}\n"
+            )
+        };
+        assert_eq!(leadership("n", "file", &Leadership::Vacant), line("vacant"));
+        assert_eq!(leadership("n", "file", &Leadership::Unsure), line("unsure"));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The `leasehold` command: the arguments as typed (`args`), what they mean (`plan`), one file for each command
-//! (`cmd`), and the exit codes (`exit`). `run` has more modules: `front` (its two processes), `signals` and
-//! `event_loop`, `nested` and `acquire` (the lock), `progress` and `log` (the messages during the run), `start`,
-//! `spawn`, `terminal`, `child` and `tree` (CMD), `cgroup`, `leaf`, `delegation` and `sweep` (CMD's control group),
-//! `enforce` (a pure machine that decides when CMD must stop), and `supervise`, which uses all of these.
+//! (`cmd`), and the exit codes (`exit`). `run`, `elect` and `once` run CMD, and share more modules: `front` (the two
+//! processes), `signals` and `event_loop`, `nested`, `acquire` and `holds` (the lock), `progress` and `log` (the
+//! messages during the run), `start`, `spawn`, `terminal`, `capture`, `child` and `tree` (CMD), `cgroup`, `leaf`,
+//! `delegation` and `sweep` (CMD's control group), `enforce` (a pure machine that decides when CMD must stop), and
+//! `supervise`, which uses all of these.
 
 mod acquire;
 mod args;
+mod capture;
 mod cgroup;
 mod child;
 mod cmd;
@@ -16,6 +18,7 @@ mod event_loop;
 mod exit;
 mod front;
 mod help;
+mod holds;
 mod json;
 mod leaf;
 mod log;
@@ -64,6 +67,9 @@ fn dispatch(args: Args) -> Result<u8, Failure> {
     let url = move || plan::url(url, require_url);
     match command {
         Command::Run(run) => cmd::run::run(plan::Run::new(*run, url)?),
+        Command::Elect(elect) => cmd::run::run(plan::Run::of_elect(*elect, url)?),
+        Command::Once(once) => cmd::run::run(plan::Run::of_once(*once, url)?),
+        Command::Leader(leader) => cmd::leader::leader(&leader, &url()?),
         Command::List(list) => cmd::list::list(&list, &url()?),
         Command::Show(show) => cmd::show::show(&show, &url()?),
         Command::Break(args) => cmd::break_::break_(&args, &url()?),

@@ -32,6 +32,9 @@ The fencing token, and its lineage: tokens of different lineages cannot be compa
 LEASEHOLD_HOLDS
 With \\-\\-and: all holds of the run, as a JSON array of objects with name, mode, id, token and lineage.
 .TP
+LEASEHOLD_PREVIOUS
+For once: how the run before this one ended: clean, abandoned, lapsed, broken or unknown.
+.TP
 LEASEHOLD_OUTER
 The holds of the outer runs, one per line, the nearest first: claim, token, lineage, name. A run of one of these names is
 refused (64), because it would wait for itself.
@@ -59,6 +62,10 @@ fn the_manual_page_is_current() {
         "SH ENVIRONMENT",
         "SH FILES",
         "SH EXIT STATUS\n.nf\n  CMD",
+        "SH LEASEHOLD ELECT",
+        "SH LEASEHOLD LEADER",
+        "show\\-result",
+        "LEASEHOLD_PREVIOUS",
     ] {
         assert!(page.contains(words), "{words}");
     }

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use leasehold::{Guard, Guards, Locks, Mode, Name};
+use leasehold::{Guard, Locks, MAX_NAMES_AT_ONCE, Mode, Name, Previous};
 
 use crate::{
     args::Nested,
     cmd::run::wait_failure,
     event_loop::{EventLoop, now},
     exit::{self, Failure},
+    holds::Holds,
     json,
-    plan::{Run, Wait, WantedMode},
+    plan::{Purpose, Run, Wait, WantedMode},
     signals::interrupts_wait,
 };
 
@@ -26,10 +27,13 @@ const LINEAGE: &str = "LEASEHOLD_LINEAGE";
 const OUTER: &str = "LEASEHOLD_OUTER";
 /// The variable that describes all holds of a run of several names to CMD, as a JSON array.
 pub(crate) const HOLDS: &str = "LEASEHOLD_HOLDS";
+/// The variable that tells CMD of `once` how the run before it ended.
+pub(crate) const PREVIOUS: &str = "LEASEHOLD_PREVIOUS";
 /// The number of fields of a line of [`OUTER`].
 const LINE_FIELDS: usize = 4;
-/// The largest number of outer holds that are passed on to CMD, because the size of an environment is limited.
-const MAX_OUTER: usize = 64;
+/// The largest number of outer holds that are passed on to CMD: all holds of the largest run, and some of the runs
+/// outside of it. The system limits one variable to 128 KiB; with the longest names, these lines have 115 KiB at most.
+const MAX_OUTER: usize = MAX_NAMES_AT_ONCE + 64;
 
 /// A hold under which a process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,13 +76,16 @@ impl Hold {
         format!("{} {} {} {}", self.claim, self.token, self.lineage, self.name)
     }
 
-    /// The environment variables for a CMD that runs under these holds. `name`: the name that the run is for.
-    pub(crate) fn variables_of(name: &Name, guards: &Guards) -> Vec<(&'static str, String)> {
-        let (mut own, others): (Vec<Self>, Vec<Self>) =
-            guards.iter().map(Self::of).partition(|hold| hold.name == name.as_str());
-        let Some(own) = own.pop() else { return Vec::new() };
-        let holds = (!others.is_empty()).then(|| (HOLDS, json::holds(guards)));
-        own.variables_with(others).into_iter().chain(holds).collect()
+    /// The environment variables for a CMD that runs under these holds.
+    pub(crate) fn variables_of(plan: &Run, holds: Holds<'_>) -> Vec<(&'static str, String)> {
+        let is_own = |guard: &&Guard| *guard.name() == plan.name;
+        let (own, others): (Vec<_>, Vec<_>) = holds.iter().partition(is_own);
+        let Some(own) = own.first() else { return Vec::new() };
+        let all = (!others.is_empty()).then(|| (HOLDS, json::holds(holds)));
+        let is_once = matches!(plan.purpose, Purpose::Once { .. });
+        let previous = is_once.then(|| (PREVIOUS, previous_word(own.previous()).to_owned()));
+        let others = others.into_iter().map(Self::of).collect();
+        Self::of(own).variables_with(others).into_iter().chain(all).chain(previous).collect()
     }
 
     /// The environment variables for a CMD that runs under this hold.
@@ -94,6 +101,18 @@ impl Hold {
         let own = [(NAME, self.name), (CLAIM, self.claim), (TOKEN, self.token), (LINEAGE, self.lineage)];
         let all = own.into_iter().chain([(OUTER, outer.join("\n"))]);
         all.filter(|(_, value)| !value.is_empty()).collect()
+    }
+}
+
+/// How the hold before this one ended, for [`PREVIOUS`].
+const fn previous_word(previous: Previous) -> &'static str {
+    match previous {
+        Previous::Clean => "clean",
+        Previous::Abandoned => "abandoned",
+        Previous::Lapsed => "lapsed",
+        Previous::Broken => "broken",
+        // Also a way of ending that this command does not know.
+        _ => "unknown",
     }
 }
 
@@ -146,12 +165,15 @@ fn nested_in(
         (Nested::Ok, outer_hold) => Ok(outer_hold),
         (Nested::Fail, Some(_)) if is_exclusive => {
             let lock = format!("{} lock {:?}", locks.profile().engine, name.as_str());
+            let way_out = match plan.purpose {
+                Purpose::Run => format!("use --nested ok to run {} under that hold", plan.program.display()),
+                Purpose::Elect { .. } | Purpose::Once { .. } => "use another name".to_owned(),
+            };
             Err(Failure::new(
                 exit::USAGE,
                 format!(
                     "{lock}: already held by an outer `leasehold run` (according to the environment): \
-                     waiting would never end: use --nested ok to run {} under that hold",
-                    plan.program.display()
+                     waiting would never end: {way_out}"
                 ),
             ))
         }
@@ -173,5 +195,22 @@ mod tests {
         };
         assert_eq!(Hold::parse(&hold.line()), Some(hold));
         assert_eq!(Hold::parse("07 11 0a"), None);
+    }
+
+    #[test]
+    fn cmd_gets_every_hold_of_the_largest_run() {
+        let hold = |number: usize| Hold {
+            name: format!("{number:0>512}"),
+            claim: format!("{number:032x}"),
+            token: u64::MAX.to_string(),
+            lineage: "f".repeat(32),
+        };
+        let others: Vec<_> = (1..MAX_NAMES_AT_ONCE).map(hold).collect();
+        let variables = hold(0).variables_with(others.clone());
+        let outer = &variables.iter().find(|(variable, _)| *variable == OUTER).unwrap().1;
+        let passed_on: Vec<_> = outer.lines().filter_map(Hold::parse).take(others.len()).collect();
+        assert_eq!(passed_on, others);
+        let longest = hold(0).line().len() + 1;
+        assert!(MAX_OUTER * longest < 128 * 1024, "the system limits a variable");
     }
 }

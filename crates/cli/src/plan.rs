@@ -14,11 +14,12 @@ use crate::{
 /// The longest `--at-least`. It is longer than the period of any schedule, and bounds the effect of a typing error.
 const MAX_AT_LEAST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// The plan of `leasehold run`.
+/// The plan of `leasehold run`, `elect` or `once`.
 pub(crate) struct Run {
     /// The URL. It may contain a password, and stays in memory as long as CMD runs.
     pub(crate) url: Zeroizing<String>,
     pub(crate) name: Name,
+    pub(crate) purpose: Purpose,
     pub(crate) mode: WantedMode,
     /// The names that the run holds besides, each exclusive or shared.
     pub(crate) others: Vec<(Name, WantedMode)>,
@@ -49,6 +50,21 @@ pub(crate) struct Run {
     pub(crate) pass_descriptor: bool,
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
+}
+
+/// Which of the commands this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// `run`: CMD runs under the lock.
+    Run,
+    /// `elect`: CMD runs while this process leads, and others find this value.
+    Elect { value: Option<String> },
+    /// `once`: CMD runs unless a run of the same key has succeeded within this time.
+    Once {
+        keep: Duration,
+        /// Whether the standard output of CMD is the result that is stored.
+        shows_result: bool,
+    },
 }
 
 /// The mode in which the name is to be held.
@@ -109,13 +125,65 @@ impl Run {
             (Some(stripes), Some(key)) => Name::new(&leasehold::stripe_name(&args.name, stripes, key)?)?,
             _ => Name::new(&args.name)?,
         };
-        let owner = args.owner.as_deref().map(str::parse::<Owner>).transpose()?;
         let mode = wanted_mode(&args)?;
         let others = other_names(&args)?;
         if args.at_least.is_some_and(|time| time > MAX_AT_LEAST) {
             return Err(Failure::new(USAGE, "--at-least is out of range: at most 366d are allowed"));
         }
-        if let (Some(pace), Some(limit)) = (args.retry_every, args.wait.filter(|limit| !limit.is_zero()))
+        let mut plan = Self::with_defaults(name, Purpose::Run, args.hold, args.command)?;
+        if plan.wait == Wait::Not && (args.attempts.is_some() || args.max_waiting.is_some()) {
+            return Err(only_for_waiting());
+        }
+        if args.max_waiting == Some(0) {
+            return Err(Failure::new(USAGE, "--max-waiting 0: use --nonblock for a run that does not wait"));
+        }
+        plan.url = url()?.into();
+        Ok(Self {
+            mode,
+            others,
+            attempts: args.attempts,
+            max_waiting: args.max_waiting,
+            renew: !args.no_renew,
+            at_least: args.at_least,
+            nested: args.nested,
+            ..plan
+        })
+    }
+
+    /// Resolves the options of `elect`, as [`new`](Self::new) does.
+    pub(crate) fn of_elect(
+        args: args::Elect,
+        url: impl FnOnce() -> Result<String, Failure>,
+    ) -> Result<Self, Failure> {
+        let purpose = Purpose::Elect { value: args.value };
+        let plan = Self::with_defaults(Name::new(&args.name)?, purpose, args.hold, args.command)?;
+        Ok(Self { url: url()?.into(), ..plan })
+    }
+
+    /// Resolves the options of `once`, as [`new`](Self::new) does.
+    pub(crate) fn of_once(
+        args: args::Once,
+        url: impl FnOnce() -> Result<String, Failure>,
+    ) -> Result<Self, Failure> {
+        let purpose = Purpose::Once { keep: args.keep, shows_result: args.show_result };
+        let plan = Self::with_defaults(Name::new(&args.key)?, purpose, args.hold, args.command)?;
+        Ok(Self { url: url()?.into(), ..plan })
+    }
+
+    /// A plan without a URL, with the options that all commands share and the defaults of all other options.
+    fn with_defaults(
+        name: Name,
+        purpose: Purpose,
+        hold: args::HoldOptions,
+        command: Vec<OsString>,
+    ) -> Result<Self, Failure> {
+        let wait = match hold.wait {
+            _ if hold.nonblock => Wait::Not,
+            None => Wait::Forever,
+            Some(Duration::ZERO) => Wait::Not,
+            Some(limit) => Wait::Within(limit),
+        };
+        if let (Some(pace), Wait::Within(limit)) = (hold.retry_every, wait)
             && pace.first() > limit
         {
             return Err(Failure::new(
@@ -123,53 +191,47 @@ impl Run {
                 "--retry-every is longer than --wait: the run would ask only once",
             ));
         }
-        let is_patient = !args.nonblock && args.wait != Some(Duration::ZERO);
-        if !is_patient
-            && (args.attempts.is_some() || args.retry_every.is_some() || args.max_waiting.is_some())
-        {
-            let message =
-                "--attempts, --retry-every and --max-waiting are for runs that wait, without -n and -w 0";
-            return Err(Failure::new(USAGE, message));
+        if wait == Wait::Not && hold.retry_every.is_some() {
+            return Err(only_for_waiting());
         }
-        if args.max_waiting == Some(0) {
-            return Err(Failure::new(USAGE, "--max-waiting 0: use --nonblock for a run that does not wait"));
-        }
-        let mut command = args.command.into_iter();
+        let mut command = command.into_iter();
         let Some(program) = command.next() else {
             return Err(Failure::new(USAGE, "no CMD is given after --"));
         };
         Ok(Self {
             name,
-            mode,
-            others,
-            wait: match args.wait {
-                _ if args.nonblock => Wait::Not,
-                None => Wait::Forever,
-                Some(Duration::ZERO) => Wait::Not,
-                Some(limit) => Wait::Within(limit),
-            },
-            attempts: args.attempts,
-            pace: args.retry_every,
-            max_waiting: args.max_waiting,
-            when_unreachable: args.when_unreachable,
-            ttl: args.ttl,
-            renew: !args.no_renew,
-            renew_every: args.renew_every,
-            max_hold: args.max_hold,
-            at_least: args.at_least,
-            grace: args.grace,
-            not_acquired_code: args.conflict_exit_code,
-            nested: args.nested,
-            owner,
-            quiet: args.quiet,
-            verbose: args.verbose,
-            pass_url: args.pass_url,
-            pass_descriptor: !args.close,
+            purpose,
+            mode: WantedMode::Exclusive,
+            others: Vec::new(),
+            wait,
+            attempts: None,
+            pace: hold.retry_every,
+            max_waiting: None,
+            when_unreachable: hold.when_unreachable,
+            ttl: hold.ttl,
+            renew: true,
+            renew_every: hold.renew_every,
+            max_hold: hold.max_hold,
+            at_least: None,
+            grace: hold.grace,
+            not_acquired_code: hold.conflict_exit_code,
+            nested: args::Nested::Fail,
+            owner: hold.owner.as_deref().map(str::parse::<Owner>).transpose()?,
+            quiet: hold.quiet,
+            verbose: hold.verbose,
+            pass_url: hold.pass_url,
+            pass_descriptor: !hold.close,
             program,
             arguments: command.collect(),
-            url: url()?.into(),
+            url: String::new().into(),
         })
     }
+}
+
+/// The failure if an option about waiting is given to a run that does not wait.
+fn only_for_waiting() -> Failure {
+    let message = "--attempts, --retry-every and --max-waiting are for runs that wait, without -n and -w 0";
+    Failure::new(USAGE, message)
 }
 
 /// The names of `--and` and `--and-shared`.
@@ -210,8 +272,13 @@ mod tests {
 
     fn plan(line: &str) -> Result<Run, Failure> {
         let args = args::Args::try_parse_from(line.split(' ')).map_err(|_| Failure::silent(USAGE))?;
-        let args::Command::Run(run) = args.command else { panic!("{line} is no run") };
-        Run::new(*run, || Ok("file:".into()))
+        let url = || Ok("file:".into());
+        match args.command {
+            args::Command::Run(run) => Run::new(*run, url),
+            args::Command::Elect(elect) => Run::of_elect(*elect, url),
+            args::Command::Once(once) => Run::of_once(*once, url),
+            _ => panic!("{line} runs no CMD"),
+        }
     }
 
     #[test]
@@ -234,6 +301,23 @@ mod tests {
         );
         for line in ["--stripes 8", "--key 17", "--stripes 0 --key 17", "--stripes x --key 17"] {
             assert!(plan(&format!("leasehold run {line} account -- true")).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn elect_and_once_have_the_options_and_defaults_of_run() {
+        let elect = plan("leasehold elect -w 10s --ttl 9s --value -a x -- true").unwrap();
+        assert_eq!(elect.purpose, Purpose::Elect { value: Some("-a".into()) });
+        assert_eq!((elect.wait, elect.ttl), (Wait::Within(Duration::from_secs(10)), Duration::from_secs(9)));
+        let once = plan("leasehold once --for 1d --grace 3s -o x -- true").unwrap();
+        assert_eq!(once.purpose, Purpose::Once { keep: Duration::from_secs(86_400), shows_result: false });
+        assert!(once.grace == Duration::from_secs(3) && !once.pass_descriptor);
+        for plan in [elect, once] {
+            assert_eq!(
+                (plan.mode, plan.nested, plan.url.as_str()),
+                (WantedMode::Exclusive, args::Nested::Fail, "file:")
+            );
+            assert!(plan.renew && plan.at_least.is_none() && plan.others.is_empty());
         }
     }
 
@@ -269,6 +353,12 @@ mod tests {
             "leasehold run -q -v x -- true",
             "leasehold run -E 256 x -- true",
             "leasehold run --at-least 367d x -- true",
+            "leasehold elect x",
+            "leasehold elect --at-least 1s x -- true",
+            "leasehold elect -n --retry-every 1s x -- true",
+            "leasehold once x -- true",
+            "leasehold once --for 1d --shared x -- true",
+            "leasehold once --for 1d -w 1s --retry-every 2s x -- true",
             &long,
             &owner,
         ] {

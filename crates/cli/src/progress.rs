@@ -1,20 +1,22 @@
 //! Messages of a run: who holds the lock that the run waits for, and with `-v` each step of the run.
 
 use std::{
+    cell::Cell,
     io::{IsTerminal, stderr},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::Poll,
     time::Duration,
 };
 
-use leasehold::{Error, Event, Guards, Locks, Observe, View};
+use leasehold::{Error, Event, Locks, Name, Observe, View};
 use nix::unistd::{Pid, geteuid, getpid};
 
 use crate::{
     child::Child,
-    cmd::run::lock_label,
+    cmd::run::{label_of, lock_label},
     event_loop::{EventLoop, now},
+    holds::Holds,
     log,
     plan::{Run, Wait},
     text::{held_by, short_duration},
@@ -33,18 +35,19 @@ type ShowFuture<'a> = Pin<Box<dyn Future<Output = Result<View, Error>> + 'a>>;
 pub(crate) struct WaitMessages<'a> {
     plan: &'a Run,
     locks: &'a Locks,
+    awaited: &'a AwaitedName,
     /// When the next message is due. `None`: no message is wanted.
     next_message_at: Option<Duration>,
     /// The request that is in flight.
-    show_request: Option<ShowFuture<'a>>,
+    show_request: Option<(Name, ShowFuture<'a>)>,
 }
 
 impl<'a> WaitMessages<'a> {
-    pub(crate) fn new(plan: &'a Run, locks: &'a Locks) -> Self {
+    pub(crate) fn new(plan: &'a Run, locks: &'a Locks, awaited: &'a AwaitedName) -> Self {
         let is_wanted = plan.verbose > 0 || (!plan.quiet && stderr().is_terminal());
         let next_message_at =
             (is_wanted && plan.wait != Wait::Not).then(|| now().saturating_add(FIRST_MESSAGE_AFTER));
-        Self { plan, locks, next_message_at, show_request: None }
+        Self { plan, locks, awaited, next_message_at, show_request: None }
     }
 
     /// If a message about waiting is due, asks the engine who holds the lock, and prints the answer. Returns the time
@@ -52,29 +55,60 @@ impl<'a> WaitMessages<'a> {
     /// wakes `event_loop`.
     pub(crate) fn print_when_due(&mut self, event_loop: &EventLoop) -> Option<Duration> {
         loop {
-            if let Some(request) = &mut self.show_request {
+            if let Some((name, request)) = &mut self.show_request {
                 let Poll::Ready(shown) = event_loop.poll(request.as_mut()) else { return None };
+                let name = name.clone();
                 self.show_request = None;
-                self.next_message_at = Some(now().saturating_add(MESSAGE_INTERVAL));
-                self.print(shown);
+                self.next_message_at = Some(now().saturating_add(self.print(&name, shown)));
             }
             let left = self.next_message_at?.saturating_sub(now());
             if !left.is_zero() {
                 return Some(left);
             }
-            self.show_request = Some(Box::pin(self.locks.show(self.plan.name.as_str())));
+            let name = self.awaited.get().unwrap_or_else(|| self.plan.name.clone());
+            let locks = self.locks;
+            let asked = name.clone();
+            self.show_request = Some((name, Box::pin(async move { locks.show(asked.as_str()).await })));
         }
     }
 
-    fn print(&self, shown: Result<View, Error>) {
-        log::print_message(&match shown {
-            Ok(view) => {
+    /// Prints who holds the name, and returns the time until the next message. If this run has got the name since the
+    /// question, nothing is printed.
+    fn print(&self, name: &Name, shown: Result<View, Error>) -> Duration {
+        let message = match shown {
+            Ok(mut view) => {
+                let all = view.holders.len();
+                view.holders.retain(|holder| !self.locks.core().has_claim(name, &holder.id));
+                if view.holders.is_empty() && all > 0 {
+                    return FIRST_MESSAGE_AFTER;
+                }
                 let held = held_by(&view).unwrap_or_else(|| "it has no holder at the moment".to_owned());
                 let same_owner = same_owner(self.plan, &view);
-                format!("{}: waiting: {held}{same_owner}", lock_label(self.plan, self.locks))
+                format!("{}: waiting: {held}{same_owner}", label_of(name, self.locks))
             }
             Err(error) => format!("waiting: {error}"),
-        });
+        };
+        log::print_message(&message);
+        MESSAGE_INTERVAL
+    }
+}
+
+/// The name for which a run of several names waits: the name of the newest event of a queue. The run holds the names
+/// before this name already.
+#[derive(Default)]
+pub(crate) struct AwaitedName(Mutex<Option<Name>>);
+
+impl AwaitedName {
+    fn get(&self) -> Option<Name> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Observe for AwaitedName {
+    fn event(&self, event: &Event<'_>) {
+        if let Event::Queued { name, .. } = event {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((*name).clone());
+        }
     }
 }
 
@@ -84,21 +118,22 @@ pub(crate) struct Steps<'a> {
     /// When the run began to wait.
     start: Duration,
     /// When the lock was granted.
-    granted: Duration,
+    granted: Cell<Duration>,
 }
 
 impl<'a> Steps<'a> {
     pub(crate) fn begin(plan: &'a Run) -> Self {
         let start = now();
-        Self { plan, start, granted: start }
+        Self { plan, start, granted: Cell::new(start) }
     }
 
     /// Prints that the lock was granted.
-    pub(crate) fn granted(&mut self, locks: &Locks, guards: &Guards) {
-        self.granted = now();
-        let waited = short_duration(self.granted.saturating_sub(self.start));
-        let tokens: Vec<_> = self.plan.names().filter_map(|name| guards.token(name.as_str())).collect();
-        let tokens: Vec<_> = tokens.iter().map(ToString::to_string).collect();
+    pub(crate) fn granted(&self, locks: &Locks, holds: Holds<'_>) {
+        self.granted.set(now());
+        let waited = short_duration(self.granted.get().saturating_sub(self.start));
+        let guard_of = |name: &Name| holds.iter().find(|guard| guard.name() == name);
+        let tokens = self.plan.names().filter_map(guard_of).map(|guard| guard.token().to_string());
+        let tokens: Vec<_> = tokens.collect();
         let word = if tokens.len() == 1 { "token" } else { "tokens" };
         self.print(locks, &format!("granted after {waited}, {word} {}", tokens.join(", ")));
     }
@@ -124,11 +159,17 @@ impl<'a> Steps<'a> {
 
     /// Prints that CMD has ended and the lock was released.
     pub(crate) fn ended(&self, locks: &Locks) {
-        let (waited, held) = (self.granted.saturating_sub(self.start), now().saturating_sub(self.granted));
+        let granted = self.granted.get();
+        let (waited, held) = (granted.saturating_sub(self.start), now().saturating_sub(granted));
         self.print(
             locks,
             &format!("released: waited {}, held {}", short_duration(waited), short_duration(held)),
         );
+    }
+
+    /// Prints that `once` does not run CMD, because an earlier run has succeeded.
+    pub(crate) fn replayed(&self, locks: &Locks) {
+        self.print(locks, "CMD ran already, and is not run again");
     }
 
     fn print(&self, locks: &Locks, what: &str) {

@@ -31,7 +31,7 @@ use nix::{
         signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction},
         wait::waitpid,
     },
-    unistd::{ForkResult, Pid, getpid, getppid, setpgid, tcsetpgrp, write},
+    unistd::{ForkResult, Pid, dup2_stdout, getpid, getppid, setpgid, tcsetpgrp, write},
 };
 
 use crate::{exit, source::withhold};
@@ -54,6 +54,8 @@ pub(crate) struct Spawn<'a> {
     pub(crate) initial_mask: InitialMask,
     /// The descriptors of the lock files. CMD inherits them and keeps them open.
     pub(crate) locks: Vec<OwnedFd>,
+    /// The standard output of CMD; `None`: that of this process.
+    pub(crate) stdout: Option<OwnedFd>,
     /// The terminal in whose foreground CMD is to run.
     pub(crate) terminal: Option<OwnedFd>,
     /// The control group that CMD is to run in.
@@ -139,8 +141,9 @@ pub(crate) fn become_cmd(
 fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
-    // An outer run of several names may have set it.
+    // An outer run of several names, or of `once`, may have set them.
     command.env_remove(crate::nested::HOLDS);
+    command.env_remove(crate::nested::PREVIOUS);
     if !pass_url {
         withhold(&mut command);
     }
@@ -153,11 +156,11 @@ fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Comman
 /// # Errors
 /// Why CMD cannot be executed.
 pub(crate) fn spawn(parameters: Spawn<'_>) -> io::Result<Spawned> {
-    let Spawn { program, arguments, variables, pass_url, initial_mask, locks, terminal, entrance } =
+    let Spawn { program, arguments, variables, pass_url, initial_mask, locks, stdout, terminal, entrance } =
         parameters;
     let mut command = command(&program, &arguments, pass_url);
     command.envs(variables);
-    let setup = ChildSetup { parent: getpid(), initial_mask, locks, terminal };
+    let setup = ChildSetup { parent: getpid(), initial_mask, locks, stdout, terminal };
     // If the kernel is older than 5.7, or a filter of system calls does not know `clone3`, no process can be created in
     // a control group. Then CMD moves into the control group after its creation.
     if let Some(entrance) = &entrance
@@ -174,12 +177,13 @@ struct ChildSetup {
     parent: Pid,
     initial_mask: InitialMask,
     locks: Vec<OwnedFd>,
+    stdout: Option<OwnedFd>,
     terminal: Option<OwnedFd>,
 }
 
 impl ChildSetup {
     /// Applies the settings in the new process. Between fork and exec only async-signal-safe calls are made (prctl,
-    /// getppid, getpid, sigprocmask, tcsetpgrp, fcntl). Nothing is allocated or locked, and errors are plain numbers.
+    /// getppid, getpid, sigprocmask, tcsetpgrp, fcntl, dup2). Nothing is allocated or locked. Errors are plain numbers.
     fn apply(&self) -> Result<(), Errno> {
         set_pdeathsig(Signal::SIGKILL)?;
         if getppid() != self.parent {
@@ -195,6 +199,9 @@ impl ChildSetup {
         }
         for lock in &self.locks {
             fcntl(lock.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+        }
+        if let Some(stdout) = &self.stdout {
+            dup2_stdout(stdout)?;
         }
         self.initial_mask.mask.thread_set_mask()
     }
@@ -357,6 +364,7 @@ mod tests {
             pass_url: false,
             initial_mask: InitialMask { mask: SigSet::empty() },
             locks: Vec::new(),
+            stdout: None,
             terminal: None,
             entrance: Some(entrance),
         };

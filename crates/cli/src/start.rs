@@ -4,11 +4,11 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::Read,
-    os::unix::ffi::OsStrExt,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
 };
 
-use leasehold::{Guards, Locks};
+use leasehold::Locks;
 use nix::errno::Errno;
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     event_loop::EventLoop,
     exit::{self, Failure},
     front::FrontLink,
+    holds::Holds,
     leaf::Leaf,
     nested::Hold,
     plan::Run,
@@ -76,19 +77,21 @@ fn not_found(program: &OsStr) -> String {
 
 /// Whether processes that CMD started keep the lock after CMD has ended. They do so if they inherited the descriptor of
 /// the lock file.
-pub(crate) fn lock_is_inherited(plan: &Run, locks: &Locks, guard: &Guards) -> bool {
+pub(crate) fn lock_is_inherited(plan: &Run, locks: &Locks, holds: Holds<'_>) -> bool {
     plan.pass_descriptor
         && plan.at_least.is_none()
-        && lock_file_descriptors(locks, guard).is_ok_and(|descriptors| !descriptors.is_empty())
+        && lock_file_descriptors(locks, holds).is_ok_and(|descriptors| !descriptors.is_empty())
 }
 
-/// Starts CMD under the lock, in a control group if possible.
+/// Starts CMD under the lock, in a control group if possible. `stdout` is the standard output of CMD; `None`: that of
+/// this process.
 pub(crate) fn start(
     plan: &Run,
     locks: &Locks,
-    guard: &Guards,
+    holds: Holds<'_>,
     event_loop: &EventLoop,
     front_link: &FrontLink,
+    stdout: Option<OwnedFd>,
 ) -> Result<Child, Failure> {
     let failed = |error: std::io::Error| start_failure(plan, error);
     let mut leaf = make_leaf(plan, locks, event_loop, front_link)?;
@@ -96,14 +99,15 @@ pub(crate) fn start(
     let Spawned { pid, move_error } = spawn(Spawn {
         program: plan.program.clone(),
         arguments: plan.arguments.clone(),
-        variables: Hold::variables_of(&plan.name, guard),
+        variables: Hold::variables_of(plan, holds),
         pass_url: plan.pass_url,
         initial_mask: event_loop.signals().initial_mask(),
         locks: if plan.pass_descriptor {
-            lock_file_descriptors(locks, guard).map_err(failed)?
+            lock_file_descriptors(locks, holds).map_err(failed)?
         } else {
             Vec::new()
         },
+        stdout,
         terminal: match &terminal {
             Some(terminal) => terminal.descriptor_for_cmd().map_err(failed)?,
             None => None,
@@ -146,11 +150,11 @@ fn make_leaf(
 }
 
 #[cfg(feature = "file")]
-fn lock_file_descriptors(locks: &Locks, guards: &Guards) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
-    guards.iter().filter_map(|guard| locks.descriptor(guard).transpose()).collect()
+fn lock_file_descriptors(locks: &Locks, holds: Holds<'_>) -> std::io::Result<Vec<OwnedFd>> {
+    holds.iter().filter_map(|guard| locks.descriptor(guard).transpose()).collect()
 }
 
 #[cfg(not(feature = "file"))]
-fn lock_file_descriptors(_: &Locks, _: &Guards) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
+fn lock_file_descriptors(_: &Locks, _: Holds<'_>) -> std::io::Result<Vec<OwnedFd>> {
     Ok(Vec::new())
 }

@@ -3,7 +3,7 @@
 
 use std::{pin::Pin, task::Poll, time::Duration};
 
-use leasehold::{Error, Guards, Keeper, Loss, Name};
+use leasehold::{Error, Keeper, Loss, Name};
 use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
@@ -11,6 +11,7 @@ use crate::{
     enforce::{Action, Enforcer},
     event_loop::{EventLoop, now},
     exit,
+    holds::Holds,
     plan::Run,
     terminal::TakeBack,
     text::print_message,
@@ -37,24 +38,26 @@ const KEEPER_START_DELAY: Duration = Duration::from_millis(200);
 pub(crate) enum End {
     /// CMD ended, and the lock was not lost before that. `left_processes`: processes that CMD started still run.
     Held { code: u8, left_processes: bool },
-    /// CMD was ended because the lock was lost or about to be lost.
-    Lost { loss: Loss, code: u8 },
+    /// CMD was ended because the hold of `name` was lost or about to be lost.
+    Lost { name: Name, loss: Loss, code: u8 },
 }
 
 /// The future of a request to the engine that confirms the hold.
 type Confirmation<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
 
-/// Supervises one CMD under one guard.
+/// Supervises one CMD under its holds.
 pub(crate) struct Supervisor<'a> {
-    guard: &'a Guards,
+    guard: Holds<'a>,
     event_loop: &'a EventLoop,
     child: Child,
     grace: Duration,
+    /// The first name of the run.
+    plan_name: Name,
     enforcer: Enforcer,
     /// Completes when the hold is lost.
     lost: Pin<Box<dyn Future<Output = (Name, Loss)> + 'a>>,
-    /// The loss that the guard has reported. `None`: no loss was reported yet.
-    loss: Option<Loss>,
+    /// The loss that the guards have reported, and the name that was lost. `None`: no loss was reported yet.
+    loss: Option<(Name, Loss)>,
     /// A request that confirms the hold. It is made when this process gets TERM, because an operator may have broken
     /// the hold.
     confirmation: Option<Confirmation<'a>>,
@@ -75,7 +78,7 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn new(
         plan: &Run,
         lock: String,
-        guard: &'a Guards,
+        guard: Holds<'a>,
         event_loop: &'a EventLoop,
         child: Child,
     ) -> Self {
@@ -84,6 +87,7 @@ impl<'a> Supervisor<'a> {
             event_loop,
             child,
             grace: plan.grace,
+            plan_name: plan.name.clone(),
             enforcer: Enforcer::new(plan.grace),
             lost: Box::pin(guard.lost()),
             loss: None,
@@ -165,7 +169,7 @@ impl<'a> Supervisor<'a> {
     /// Polls for a loss, and for the answer to the confirmation.
     fn poll_for_loss(&mut self) {
         if self.loss.is_none()
-            && let Poll::Ready((_, loss)) = self.event_loop.poll(self.lost.as_mut())
+            && let Poll::Ready(loss) = self.event_loop.poll(self.lost.as_mut())
         {
             self.loss = Some(loss);
         }
@@ -175,7 +179,7 @@ impl<'a> Supervisor<'a> {
             // If the confirmation finds a loss, it reports the loss to the guard first. So a poll sees the loss now,
             // even if it did not see it above.
             if self.loss.is_none()
-                && let Poll::Ready((_, loss)) = self.event_loop.poll(self.lost.as_mut())
+                && let Poll::Ready(loss) = self.event_loop.poll(self.lost.as_mut())
             {
                 self.loss = Some(loss);
             }
@@ -186,7 +190,11 @@ impl<'a> Supervisor<'a> {
 
     /// Sends CMD the signal that is due.
     fn enforce(&mut self) {
-        match self.enforcer.step(now(), self.guard.stop(self.grace), self.loss) {
+        match self.enforcer.step(
+            now(),
+            self.guard.stop(self.grace),
+            self.loss.as_ref().map(|(_, loss)| *loss),
+        ) {
             Some(Action::Terminate) => {
                 if !std::mem::take(&mut self.term_sent) {
                     self.signal_all(Signal::SIGTERM);
@@ -297,7 +305,15 @@ impl<'a> Supervisor<'a> {
             self.enforce();
         }
         self.wait_for_killed()?;
-        Ok(End::Lost { loss, code })
+        Ok(End::Lost { name: self.lost_name(), loss, code })
+    }
+
+    /// The name whose hold is lost: the reported one, else the one whose hold ends first.
+    fn lost_name(&self) -> Name {
+        let with_end = self.guard.iter().filter_map(|guard| Some((guard.deadline()?, guard.name())));
+        let ends_first = with_end.min_by_key(|(deadline, _)| *deadline).map(|(_, name)| name.clone());
+        let reported = self.loss.as_ref().map(|(name, _)| name.clone());
+        reported.or(ends_first).unwrap_or_else(|| self.plan_name.clone())
     }
 
     /// Moves the processes that CMD left behind out of CMD's control group. Then marks the group, so that no run ends

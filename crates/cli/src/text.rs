@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, io::Write as _, time::Duration};
 
-use leasehold::{HolderView, View, WaiterView};
+use leasehold::{HolderView, Leadership, View, WaiterView};
 
 use crate::cmd::show::ShownName;
 
@@ -74,6 +74,20 @@ pub(crate) fn show(shown: &ShownName<'_>) -> String {
         text += &columns(std::iter::once(header).chain(view.waiters.iter().map(waiter_cells)).collect());
     }
     text
+}
+
+/// Who leads an election, on one line: the term and the value, or `vacant` or `unsure`. A leader without a value has a
+/// dash.
+pub(crate) fn leadership(leadership: &Leadership) -> String {
+    match leadership {
+        Leadership::Held(leader) => {
+            let value = leader.value.as_deref().map_or_else(|| "-".to_owned(), escaped);
+            format!("{} {value}\n", leader.term.number)
+        }
+        Leadership::Vacant => "vacant\n".to_owned(),
+        // A state that this command does not know counts as unsure.
+        _ => "unsure\n".to_owned(),
+    }
 }
 
 /// The cells of a holder in the output of `show`.
@@ -257,6 +271,12 @@ mod tests {
         assert_eq!(held_by(&view).unwrap(), "blocked by --at-least for 1h02m, 29s left");
         view.holders[0].foreign = true;
         assert!(held_by(&view).unwrap().starts_with("held by kept (foreign)"));
+    }
+
+    #[test]
+    fn a_state_without_a_leader_is_one_word() {
+        assert_eq!(leadership(&Leadership::Vacant), "vacant\n");
+        assert_eq!(leadership(&Leadership::Unsure), "unsure\n");
     }
 
     #[test]

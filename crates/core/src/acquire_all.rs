@@ -8,10 +8,11 @@ use std::{
 };
 
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use crate::{
     Acquire, All, Error, ErrorKind, Guard, Guards,
-    driver::keeper::{KeeperJob, NameSet, acquire_set, poll_once},
+    driver::keeper::{KeeperJob, NameSet, SetEvents, acquire_set, poll_once},
     driver::local::Tries,
     driver::shared::SharedHandle,
 };
@@ -30,7 +31,13 @@ enum State {
     /// There is only one name.
     One(Acquire),
     /// Not polled yet.
-    New { handle: Arc<SharedHandle>, set: Box<NameSet>, limit: Option<Duration>, tries: Tries },
+    New {
+        handle: Arc<SharedHandle>,
+        set: Box<NameSet>,
+        limit: Option<Duration>,
+        tries: Tries,
+        span: tracing::Span,
+    },
     /// Begun; the result arrives in `rx`. When `rx` is dropped, the keeper releases all names.
     Waiting { handle: Arc<SharedHandle>, rx: oneshot::Receiver<Result<Vec<Guard>, Error>> },
     /// The result was returned.
@@ -52,7 +59,9 @@ impl AcquireAll {
         limit: Option<Duration>,
         tries: Tries,
     ) -> Self {
-        Self(State::New { handle: Arc::clone(handle), set: Box::new(set), limit, tries })
+        let names = || set.specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>();
+        let span = tracing::debug_span!("acquire_all", engine = handle.profile.engine, names = ?names());
+        Self(State::New { handle: Arc::clone(handle), set: Box::new(set), limit, tries, span })
     }
 }
 
@@ -74,10 +83,12 @@ impl Future for AcquireAll {
                     }
                     return polled.map_ok(Guards::one);
                 }
-                State::New { handle, set, limit, tries } => match begin(&handle, *set, limit, tries) {
-                    Ok(rx) => *state = State::Waiting { handle, rx },
-                    Err(error) => return Poll::Ready(Err(error)),
-                },
+                State::New { handle, set, limit, tries, span } => {
+                    match begin(&handle, *set, limit, tries, &span) {
+                        Ok(rx) => *state = State::Waiting { handle, rx },
+                        Err(error) => return Poll::Ready(Err(error)),
+                    }
+                }
                 State::Waiting { handle, .. } if !handle.is_own_process() => {
                     return Poll::Ready(Err(handle
                         .check_open()
@@ -106,12 +117,20 @@ fn begin(
     set: NameSet,
     limit: Option<Duration>,
     tries: Tries,
+    span: &tracing::Span,
 ) -> Result<oneshot::Receiver<Result<Vec<Guard>, Error>>, Error> {
-    handle.ensure_served()?;
+    if !handle.is_own_process() {
+        handle.check_open()?;
+    }
+    let _entered = span.enter();
+    let events = SetEvents::begin(handle, &set.specs);
+    if let Err(error) = handle.ensure_served() {
+        return Err(events.failed(error));
+    }
     let until = limit.map(|limit| handle.now().after(limit));
     let (tx, rx) = oneshot::channel();
     let may_pause = matches!(tries, Tries::Limited(2..));
-    let mut task = Box::pin(acquire_set(Arc::clone(handle), set, until, tries, tx));
+    let mut task = Box::pin(acquire_set(events, set, until, tries, tx).instrument(span.clone()));
     if handle.profile.inline && !may_pause && poll_once(task.as_mut()).is_some() {
         return Ok(rx);
     }
@@ -136,8 +155,7 @@ impl BlockingAll {
     /// As [`All::acquire`].
     ///
     /// # Panics
-    /// When called in a task on the single thread that runs the [`Keeper`](crate::Keeper), where the wait could never
-    /// end. The same holds for all blocking calls.
+    /// In a task on the single thread that runs the [`Keeper`](crate::Keeper): see [`Blocking`](crate::Blocking).
     #[track_caller]
     pub fn acquire(&self) -> Result<Guards, Error> {
         self.0.handle().keeper.block_on(self.0.acquire())?
@@ -147,6 +165,9 @@ impl BlockingAll {
     ///
     /// # Errors
     /// As [`All::acquire_within`].
+    ///
+    /// # Panics
+    /// As [`acquire`](Self::acquire).
     #[track_caller]
     pub fn acquire_within(&self, limit: Duration) -> Result<Guards, Error> {
         self.0.handle().keeper.block_on(self.0.acquire_within(limit))?
@@ -156,6 +177,9 @@ impl BlockingAll {
     ///
     /// # Errors
     /// As [`All::try_acquire`].
+    ///
+    /// # Panics
+    /// As [`acquire`](Self::acquire).
     #[track_caller]
     pub fn try_acquire(&self) -> Result<Guards, Error> {
         self.0.handle().keeper.block_on(self.0.try_acquire())?

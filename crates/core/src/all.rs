@@ -5,8 +5,11 @@ use std::{fmt, sync::Arc, time::Duration};
 use smallvec::SmallVec;
 
 use crate::{
-    AcquireAll, BlockingAll, Error, Name, Owner, Pace, Request, driver::keeper::NameSet,
-    driver::local::Tries, driver::shared::SharedHandle, request::Family,
+    AcquireAll, BlockingAll, Error, Name, Owner, Pace, Request,
+    driver::keeper::NameSet,
+    driver::local::{Contention, RequestSpec, Tries},
+    driver::shared::SharedHandle,
+    request::Family,
 };
 
 /// The most names of one request, so that it asks for no more than one request to a server can carry.
@@ -17,8 +20,10 @@ pub const MAX_NAMES_AT_ONCE: usize = 128;
 ///
 /// - **No deadlock.** The names are acquired in the byte order of their texts, in whatever order they were added. So
 ///   two such requests never wait for each other. A program that waits for a name while it holds another one by a
-///   request of its own has to keep the same order: waiting for a name that comes earlier can deadlock. Give both
-///   requests the same [`owner`](Self::owner), and such a wait is refused.
+///   request of its own has to keep the same order: waiting for a name that comes earlier can deadlock. A request made
+///   by [`Locks::all`](crate::Locks::all) refuses such a wait if it has the same [`owner`](Self::owner) as the hold. A
+///   request of [`Locks::mutex`](crate::Locks::mutex), [`rw`](crate::Locks::rw) or
+///   [`semaphore`](crate::Locks::semaphore) is not checked, whatever its owner.
 /// - **One step** where the engine can: one request to the server takes all names if they are free. To wait, or on an
 ///   engine that takes one name at a time, one request follows another, and the earlier holds are renewed meanwhile.
 ///   The waits are first come, first served for each name alone.
@@ -31,6 +36,17 @@ pub const MAX_NAMES_AT_ONCE: usize = 128;
 ///   larger count of permits. Two limits, or a lock and permits, for one name are an error.
 ///
 /// Tokens of different names cannot be compared: let each resource reject old tokens of its own name.
+///
+/// ```
+/// # let locks = leasehold::Locks::connect("memory:")?;
+/// use std::time::Duration;
+/// let transfer = locks.all().mutex("account/4").mutex("account/17").read("rates").permits("transfers", 1, 8);
+/// let guards = transfer.ttl(Duration::from_secs(10)).blocking().acquire_within(Duration::from_secs(2))?;
+/// let names: Vec<_> = guards.iter().map(|guard| guard.name().as_str()).collect();
+/// assert_eq!(names, ["account/17", "account/4", "rates", "transfers"]);
+/// guards.release_blocking()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Clone)]
 #[must_use = "a request does nothing until it is acquired"]
 pub struct All {
@@ -56,16 +72,40 @@ impl All {
 
     /// Adds a name that no other holder may have: as [`Locks::mutex`](crate::Locks::mutex), and as the write mode of
     /// [`Locks::rw`](crate::Locks::rw).
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guards = locks.all().mutex("house/1").mutex("house/2").blocking().acquire()?;
+    /// assert!(locks.mutex("house/2").blocking().try_acquire().unwrap_err().is_taken());
+    /// # drop(guards);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn mutex(self, name: impl AsRef<str>) -> Self {
         self.with(name.as_ref(), Family::Exclusive, 1)
     }
 
     /// Adds a name that readers share: as the read mode of [`Locks::rw`](crate::Locks::rw).
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guards = locks.all().mutex("invoice/9").read("tariff").blocking().acquire()?;
+    /// let beside = locks.rw("tariff").read().blocking().acquire()?;
+    /// # drop((guards, beside));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn read(self, name: impl AsRef<str>) -> Self {
         self.with(name.as_ref(), Family::Shared, 1)
     }
 
     /// Adds `count` of the `limit` permits of a name: as [`Locks::semaphore`](crate::Locks::semaphore).
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guards = locks.all().mutex("film/3").permits("encoders", 2, 3).blocking().acquire()?;
+    /// let one_more = locks.semaphore("encoders", 3).blocking().try_acquire()?;
+    /// # drop((guards, one_more));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn permits(self, name: impl AsRef<str>, count: u32, limit: u32) -> Self {
         self.with(name.as_ref(), Family::Permits { limit }, count)
     }
@@ -97,7 +137,8 @@ impl All {
         self.with_options(|options| options.max_hold(max_hold))
     }
 
-    /// Tries at most `attempts` times to take all names, instead of waiting: see [`Request::attempts`].
+    /// Tries at most `attempts` times to take all names, instead of waiting: see [`Request::attempts`]. An error that a
+    /// further try cannot mend, such as a wrong kind of lock, ends the tries.
     pub fn attempts(self, attempts: u32) -> Self {
         self.with_options(|options| options.attempts(attempts))
     }
@@ -113,9 +154,20 @@ impl All {
         self.with_options(|options| options.max_waiting(requests))
     }
 
-    /// The owner of every hold: see [`Request::owner`]. With an owner, a request that would wait for a name while this
-    /// owner holds a later one is refused with [`is_invalid`](Error::is_invalid). For this, each such request looks
-    /// through the names that this process holds.
+    /// The owner of every hold: see [`Request::owner`]. With an owner, a request that may wait for a name while this
+    /// owner holds a later one is refused with [`is_invalid`](Error::is_invalid), also if the name is free. For this,
+    /// each such request looks, when it begins, through the names that this process holds. A try is not refused.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let owner = leasehold::Owner::new("importer");
+    /// let held = locks.mutex("m/2").owner(owner.clone()).blocking().acquire()?;
+    /// let earlier = locks.all().mutex("m/1").owner(owner.clone());
+    /// assert!(earlier.blocking().acquire().unwrap_err().is_invalid());
+    /// let later = locks.all().mutex("m/2").mutex("m/3").owner(owner).blocking().acquire()?;
+    /// assert_eq!(later.token("m/2"), Some(held.token()));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn owner(self, owner: impl Into<Owner>) -> Self {
         self.with_options(|options| options.owner(owner))
     }
@@ -132,6 +184,14 @@ impl All {
 
     /// Waits until every name is granted.
     ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guards = locks.all().mutex("order/17").mutex("stock/4711").acquire().await?;
+    /// guards.release().await?;
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// Those of [`Request::acquire`], for one of the names. [`is_invalid`](Error::is_invalid) also if there is no name,
     /// more than [`MAX_NAMES_AT_ONCE`], or a name with two limits or with a lock and permits, and if the
@@ -145,6 +205,17 @@ impl All {
 
     /// Waits for at most `limit`, for all names together.
     ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use std::time::Duration;
+    /// let held = locks.mutex("page/2").acquire().await?;
+    /// let error = locks.all().mutex("page/1").mutex("page/2").acquire_within(Duration::ZERO).await.unwrap_err();
+    /// assert!(error.is_timed_out() && error.name().is_some_and(|name| name.as_str() == "page/2"));
+    /// # drop(held);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// Those of [`Request::acquire_within`], for one of the names, else as [`acquire`](Self::acquire).
     ///
@@ -156,8 +227,19 @@ impl All {
 
     /// Tries once, without waiting.
     ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let held = locks.mutex("seat/2").acquire().await?;
+    /// assert!(locks.all().mutex("seat/1").mutex("seat/2").try_acquire().await.unwrap_err().is_taken());
+    /// assert!(locks.mutex("seat/1").try_acquire().await?.check(), "the other name is free");
+    /// # drop(held);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
-    /// [`is_taken`](Error::is_taken) if another client holds one of the names or waits for it, else as
+    /// [`is_taken`](Error::is_taken) if another client holds one of the names or waits for it;
+    /// [`is_lost`](Error::is_lost) if the hold of one name ended before the last name was granted; else as
     /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
@@ -167,6 +249,13 @@ impl All {
     }
 
     /// This request for code without an executor.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guards = locks.all().mutex("left").mutex("right").blocking().acquire()?;
+    /// guards.release_blocking()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn blocking(&self) -> BlockingAll {
         BlockingAll(self.clone())
     }
@@ -189,7 +278,8 @@ impl All {
             match request.validated(limit) {
                 Ok(spec) => {
                     (set.max_hold, set.pace) = (spec.max_hold, spec.pace);
-                    set.specs.push(crate::driver::local::RequestSpec { max_hold: None, ..spec });
+                    let of_set = Some(Contention::default());
+                    set.specs.push(RequestSpec { of_set, max_hold: None, ..spec });
                 }
                 Err(error) => return AcquireAll::invalid(error),
             }

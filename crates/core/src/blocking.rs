@@ -10,13 +10,16 @@ use crate::{Error, Guard, Request, RunError};
 /// [`confirm_blocking`](Guard::confirm_blocking), and [`on_lost`](Guard::on_lost) for code that cannot await a loss.
 ///
 /// # Calls that could never end
-/// A blocking call waits for the [keeper](crate::Keeper). So a call from the keeper's own thread would wait for itself.
-/// All blocking calls of this crate answer as follows:
+/// A blocking call waits for the [keeper](crate::Keeper), so a call that keeps the keeper from running would wait for
+/// itself. Unless it is decided at once, as by an engine inside this process, such a call ends as follows. This holds
+/// for all blocking calls of this crate:
 ///
-/// - in an [observer](crate::Observe), which the keeper's thread calls: an error;
-/// - on a keeper [on a runtime](crate::Keeper::on) with a single thread that nobody runs: an error after 10 s;
-/// - in a task of that runtime, on its single thread: a panic, as for any other blocking call there. Use the async
-///   methods, or `spawn_blocking`.
+/// - in an [observer](crate::Observe), on whatever thread, and in any other function that the keeper's thread calls: an
+///   error at once ([`is_misconfigured`](Error::is_misconfigured));
+/// - with a keeper [on a runtime](crate::Keeper::on) that runs none of its tasks, because nobody runs the runtime, or
+///   because blocking calls like this one occupy all its workers: the same error after 10 s;
+/// - in a task of such a runtime that has a single thread (`current_thread`): a panic, as for any other blocking call
+///   there. Use the async methods, or `spawn_blocking`.
 ///
 /// ```
 /// # let locks = leasehold::Locks::connect("memory:")?;

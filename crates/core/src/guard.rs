@@ -354,6 +354,9 @@ impl Guard {
 
     /// Reports the end of the guard to the observers. `reported_loss`: a loss that was reported before.
     fn report_end(&self, reported_loss: Option<Loss>, end: GuardEnd, now: Instant) {
+        if self.validity.is_withheld() {
+            return;
+        }
         let (observer, name, mode, token) = (&self.handle.observer, &self.name, self.mode, self.token());
         let loss = reported_loss.or_else(|| {
             // The keeper has not reported the loss yet, and will not report it for this guard any more.

@@ -18,6 +18,17 @@ use crate::{Error, Guard, Loss, Name, Stop, Token, driver::shared::SharedHandle}
 ///
 /// The holds belong together until [`split`](Self::split): the set is valid while every hold is valid. A hold that is
 /// lost does not end the others; they end with this value.
+///
+/// ```
+/// # let locks = leasehold::Locks::connect("memory:")?;
+/// let guards = locks.all().mutex("desk/1").mutex("desk/2").blocking().acquire()?;
+/// assert!(guards.check());
+/// for guard in guards.iter() {
+///     println!("{} has token {}", guard.name(), guard.token());
+/// }
+/// guards.release_blocking()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[must_use = "guards that are dropped at once release at once"]
 pub struct Guards(
     /// In the byte order of their names; at least one.
@@ -35,6 +46,14 @@ impl Guards {
     }
 
     /// The guard of this name, if the name is in the set.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guards = locks.all().mutex("shelf/1").read("shelf/2").blocking().acquire()?;
+    /// assert_eq!(guards.get("shelf/2").map(|guard| guard.mode()), Some(leasehold::Mode::Shared));
+    /// assert!(guards.get("shelf/3").is_none());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn get(&self, name: impl AsRef<str>) -> Option<&Guard> {
         let name = name.as_ref();
@@ -83,6 +102,17 @@ impl Guards {
     /// Resolves when the first hold is lost, with its name, before anybody else can be granted this name. Cancel safe.
     ///
     /// The future does not borrow the guards.
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guards = locks.all().mutex("tank/1").mutex("tank/2").acquire().await?;
+    /// let lost = guards.lost();
+    /// // An operator breaks one of the holds.
+    /// locks.break_hold("tank/2", guards.token("tank/2").unwrap().number, true).await?;
+    /// assert_eq!(lost.await.0.as_str(), "tank/2");
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     pub fn lost(&self) -> impl Future<Output = (Name, Loss)> + Send + Sync + use<> {
         let mut losses: Vec<_> =
             self.iter().map(|guard| (guard.name().clone(), Box::pin(guard.lost()))).collect();
@@ -115,6 +145,15 @@ impl Guards {
 
     /// Runs `work`, and cancels it, by dropping its future, at the moment at which the first hold is lost.
     ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guards = locks.all().mutex("lane/1").mutex("lane/2").acquire().await?;
+    /// assert_eq!(guards.run(async { "swapped" }).await?, "swapped");
+    /// guards.release().await?;
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) if a hold was lost before `work` was done;
     /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) in a child process.
@@ -142,6 +181,14 @@ impl Guards {
     }
 
     /// Releases every hold and waits for the engine's answers. Dropping the future does not stop the releases.
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let guards = locks.all().mutex("gate/1").mutex("gate/2").acquire().await?;
+    /// guards.release().await?;
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Guard::release`], for one name: the first that was lost, else the first that has an error. All other holds
@@ -194,6 +241,15 @@ impl Guards {
     }
 
     /// The single guards, in the byte order of their names: from now on each hold ends by itself.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let mut guards = locks.all().mutex("room/1").mutex("room/2").blocking().acquire()?.split();
+    /// let last = guards.pop().expect("there are two");
+    /// drop(guards);
+    /// assert!(last.check() && last.name().as_str() == "room/2");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn split(self) -> Vec<Guard> {
         self.0.into_vec()
     }

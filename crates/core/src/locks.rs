@@ -130,7 +130,8 @@ impl Locks {
     /// [`close`](Self::close) for code without an executor: blocks the thread for at most `limit`.
     ///
     /// # Panics
-    /// Where the call could never end: see [`Blocking`](crate::Blocking).
+    /// Where the call could never end, also where other blocking calls return an error then: see
+    /// [`Blocking`](crate::Blocking#calls-that-could-never-end). The `Locks` is closed all the same.
     #[track_caller]
     pub fn close_blocking(&self, limit: Duration) -> usize {
         match self.0.keeper.block_on(self.close(limit)) {
@@ -146,6 +147,14 @@ impl Locks {
     #[must_use]
     pub fn exit_wait(&self) -> Duration {
         self.0.exit_wait()
+    }
+
+    /// Whether this `Locks` holds `name` by the claim with this id, or waits for it by this claim. For messages about
+    /// waiting, which are not to show the program itself as the holder.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_claim(&self, name: &Name, id: &str) -> bool {
+        self.0.has_claim(name, id)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

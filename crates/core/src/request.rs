@@ -405,6 +405,7 @@ impl Request {
             max_hold: self.max_hold,
             pace: self.pace,
             max_waiting: self.max_waiting,
+            of_set: None,
         })
     }
 }

@@ -14,10 +14,11 @@ pub enum RunError<T> {
     NotAcquired(Error),
     /// The hold was lost while the work ran: the work was cancelled by dropping its future, and may be half done.
     Cancelled(Error),
-    /// The work ran to its end, and has this output. Then either the hold was lost before its release, so a part of the
-    /// work may have run beside another holder ([`is_lost`](Error::is_lost)); or the release was not confirmed: the
-    /// work ran under the lock, and the name is free when the lease of the hold has run out, at the latest
-    /// ([`is_unknown`](Error::is_unknown)).
+    /// The work ran to its end, and has this output. But either the hold was lost before its release, so a part of the
+    /// work may have run beside another holder ([`is_lost`](Error::is_lost)); or the engine did not confirm that the
+    /// hold lasted until its release ([`is_unknown`](Error::is_unknown)). As far as this process knew, it did. If the
+    /// release has not reached the engine, the name is free when the lease of the hold has run out, at the latest;
+    /// where a hold has no lease, when the session or the process of the hold has ended.
     Finished {
         /// What the work returned.
         output: T,

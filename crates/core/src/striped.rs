@@ -27,8 +27,21 @@ use crate::{Error, Locks, Name, Request, Rw, driver::shared::SharedHandle, reque
 /// - **All programs give the same number of stripes.** With another number, a key is on another name, and the two
 ///   programs do not exclude each other. Nothing notices this: keep the number beside the URL in the configuration.
 ///   Change it only while no program holds a stripe.
-/// - **A task acquires one stripe at a time.** Two keys may be on the same stripe, where a task that holds one key
-///   would wait for itself, and tasks that take two stripes in different orders would wait for each other.
+/// - **A task acquires one stripe at a time, or all its stripes by one request.** Two keys may be on the same stripe,
+///   where a task that holds one key would wait for itself, and tasks that take two stripes in different orders would
+///   wait for each other. One request of [`Locks::all`] for the [`stripe_name`] of each key does neither: it takes a
+///   stripe that is named twice one time, and all stripes in one order.
+///
+/// ```
+/// # let locks = leasehold::Locks::connect("memory:")?;
+/// let keys = ["alice", "bob", "alice"];
+/// let add = |all: leasehold::All, key: &&str| {
+///     Ok::<_, leasehold::Error>(all.mutex(leasehold::stripe_name("purse", 1024, key)?))
+/// };
+/// let guards = keys.iter().try_fold(locks.all(), add)?.blocking().acquire()?;
+/// assert_eq!(guards.iter().len(), 2);
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Striped {
     handle: Arc<SharedHandle>,

@@ -269,7 +269,10 @@ impl Client {
         const AGAIN: NextStep = NextStep::Again { free_at: None };
         let own_key = reply.range(KEY_OP).ok_or_else(unreadable)?.kvs.pop();
         if let Some(own_key) = own_key {
-            if Record::read(&own_key.value).is_none_or(|record| record.id != claim.id) {
+            let record = Record::read(&own_key.value);
+            // With `layout=election` the key of a claim has no record, and this client gives no two claims one key.
+            let is_own = record.map_or(dir.is_election(), |record| record.id == claim.id);
+            if !is_own {
                 if let Some(entry) = self.claims().get(claim.id) {
                     entry.data.take_another_key(dir, claim.mode);
                 }
@@ -385,7 +388,9 @@ fn creation_txn(
     } else {
         reads_on_failure(dir, claim.mode, (&key, &epoch_key), &other_kind_spans, first_blocker)
     };
-    let put = |key| Put { key, value: record_text(claim, ttl), lease: session.id };
+    // With `layout=election` the value of a candidate is empty until it leads and publishes one.
+    let value = if dir.is_election() { Vec::new() } else { record_text(claim, ttl) };
+    let put = |key| Put { key, value: value.clone(), lease: session.id };
     let mut success = vec![put(key).into()];
     if !proves_free {
         success.push(blockers_range(dir, claim.mode).into());

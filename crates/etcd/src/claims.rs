@@ -32,6 +32,10 @@ pub(crate) struct KeyOnLease {
     pub(crate) lock_key: Option<Vec<u8>>,
     /// With `layout=key`: the revision at which the queue key was created, if that is known.
     pub(crate) queue_revision: Option<i64>,
+    /// The largest number of a memo that the claim has stored; 0: none.
+    pub(crate) newest_memo: u64,
+    /// With `layout=election`: the revision at which the claim last published a value in its key; `None`: never.
+    pub(crate) published: Option<i64>,
     /// The value of the key, as last sent.
     pub(crate) record: Vec<u8>,
     /// The number at the end of the key, which distinguishes the keys of one lease; 0: the key has no number, and the
@@ -140,6 +144,8 @@ impl KeyOnLease {
             key,
             lock_key: dir.lock_key(),
             queue_revision: None,
+            newest_memo: 0,
+            published: None,
             record: Vec::new(),
             number,
             has_unanswered_deletion: false,

@@ -23,7 +23,10 @@ use crate::{
     engine::REQUEST_TIMEOUT,
     error::{classify, unreadable, wants_login},
     keys::{self, Dir, Span},
+    known_memos::KnownMemos,
     lock_mutex,
+    memo_followers::MemoFollowers,
+    memo_leases::MemoLeases,
     min_hold_expiry::MinHoldKeys,
     push_handler::PushHandler,
     runtime,
@@ -47,6 +50,10 @@ pub(crate) struct Client {
     pub(crate) min_hold_leases: Mutex<Vec<(Instant, i64)>>,
     /// The keys of minimum holds that this client has seen, of its own and of other clients.
     pub(crate) min_hold_keys: Mutex<MinHoldKeys>,
+    /// The leases of the memos that this client wrote.
+    pub(crate) memo_leases: MemoLeases,
+    pub(crate) known_memos: KnownMemos,
+    pub(crate) memo_followers: MemoFollowers,
     /// Wakes the maintenance task when something is due earlier than before.
     pub(crate) wake_maintenance: Arc<Notify>,
     /// The claim table.
@@ -82,6 +89,9 @@ impl Client {
             sessions: Sessions::default(),
             min_hold_leases: Mutex::default(),
             min_hold_keys: Mutex::default(),
+            memo_leases: MemoLeases::default(),
+            known_memos: KnownMemos::default(),
+            memo_followers: MemoFollowers::default(),
             wake_maintenance: Arc::default(),
             claims: Mutex::default(),
             keys_in_use: KeysInUse::default(),
@@ -106,6 +116,7 @@ impl Client {
         match self.layout() {
             Layout::Directory => Dir::of(self.prefix(), name),
             Layout::Key => Dir::of_queue(self.prefix(), name),
+            Layout::Election => Dir::of_election(self.prefix(), name),
         }
     }
 
@@ -154,6 +165,8 @@ impl Client {
         self.newest_revision.store(revision, Ordering::Relaxed);
         tracing::warn!(revision, "the server's data went back: all holds are lost");
         lock_mutex(&self.min_hold_keys).clear();
+        self.memo_leases.clear();
+        self.known_memos.clear();
         for session in self.sessions.all() {
             session.end();
             self.lease_is_gone(session.id);
@@ -277,7 +290,7 @@ impl Client {
 
     /// How the create revision of a key becomes the tokens of its hold.
     pub(crate) fn token_blocks(&self) -> TokenBlocks {
-        self.link.dialer().config.token_blocks
+        self.link.dialer().config.token_blocks()
     }
 
     /// Revisions of two clusters cannot be compared, so the lineage is made from the id of the cluster.

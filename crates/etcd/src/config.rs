@@ -25,6 +25,9 @@ pub enum Layout {
     /// One key for each name, the lock key, as in programs that create a key if it is absent: the program that creates
     /// the lock key holds. Only exclusive locks are possible.
     Key,
+    /// As `Directory`, and the value of the leader's key is what the leader of an election has published, as in
+    /// elections with etcd's own client packages and with `etcdctl elect`. Only exclusive locks are possible.
+    Election,
 }
 
 /// The members of a cluster, the login, and the prefix and layout of the keys. Its `Debug` shows no password.
@@ -37,7 +40,7 @@ pub struct Config {
     prefix: Option<String>,
     pub(crate) layout: Layout,
     pub(crate) connect_timeout: Duration,
-    pub(crate) token_blocks: TokenBlocks,
+    token_blocks: TokenBlocks,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<leasehold_tls::Tls>,
 }
@@ -101,7 +104,8 @@ impl Config {
     }
 
     /// Sets which keys are the lock of a name; a directory for each name by default. All programs that share a lock
-    /// need the same layout. With [`Layout::Key`] set the layout before the [`prefix`](Self::prefix).
+    /// need the same layout. With [`Layout::Key`] set the layout before the [`prefix`](Self::prefix). With
+    /// [`Layout::Election`] tokens are create revisions, as with `hand_over(false)`.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) if the prefix was set before and is not possible with this layout.
@@ -113,18 +117,20 @@ impl Config {
         }
     }
 
-    /// Sets the prefix of lock keys. With [`Layout::Directory`] a slash and the name follow the prefix, which is
-    /// [`DEFAULT_PREFIX`] by default. With [`Layout::Key`] the name follows the prefix as it is; the prefix is empty by
+    /// Sets the prefix of lock keys. With [`Layout::Directory`] and [`Layout::Election`] a slash and the name follow the
+    /// prefix, which is [`DEFAULT_PREFIX`] by default. With [`Layout::Key`] the name follows the prefix as it is; the prefix is empty by
     /// default, so that the name itself is the key.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for a prefix that has control characters or more than 128 bytes,
-    /// and, with [`Layout::Directory`], for a prefix that is empty or ends in a slash. Also for a prefix that has
+    /// and, except with [`Layout::Key`], for a prefix that is empty or ends in a slash. Also for a prefix that has
     /// `/key/NAME/queue` in it: leasehold keeps the queue of another lock there.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
         let is_malformed = prefix.len() > MAX_PREFIX_BYTES || prefix.chars().any(char::is_control);
         match self.layout {
-            Layout::Directory if is_malformed || prefix.is_empty() || prefix.ends_with('/') => {
+            Layout::Directory | Layout::Election
+                if is_malformed || prefix.is_empty() || prefix.ends_with('/') =>
+            {
                 return Err(Error::misconfigured(format!(
                     "the prefix of keys must have 1 to {MAX_PREFIX_BYTES} bytes, no slash at its end and no control \
                      characters"
@@ -136,7 +142,7 @@ impl Config {
                      characters"
                 )));
             }
-            Layout::Directory | Layout::Key => {}
+            Layout::Directory | Layout::Key | Layout::Election => {}
         }
         if keys::is_prefix_in_queue(prefix) {
             return Err(Error::misconfigured(
@@ -147,10 +153,15 @@ impl Config {
         Ok(self)
     }
 
+    /// How create revisions become tokens. Other programs use the bare create revision as the term of a leader.
+    pub(crate) fn token_blocks(&self) -> TokenBlocks {
+        if self.layout == Layout::Election { TokenBlocks::new(false) } else { self.token_blocks }
+    }
+
     /// The prefix of lock keys.
     pub(crate) fn key_prefix(&self) -> &str {
         let default = match self.layout {
-            Layout::Directory => DEFAULT_PREFIX,
+            Layout::Directory | Layout::Election => DEFAULT_PREFIX,
             Layout::Key => "",
         };
         self.prefix.as_deref().unwrap_or(default)

@@ -34,11 +34,12 @@ impl EtcdEngine {
     }
 }
 
-leasehold_core::forward_engine!(EtcdEngine, memos: none, |client| async move {
+leasehold_core::forward_engine!(EtcdEngine, memos: client, |client| async move {
     tokio::select! {
         biased;
         notification = client.mailbox.read() => notification,
         () = client.link.mend() => Vec::new(),
+        () = client.connect_for_followers() => Vec::new(),
     }
 });
 
@@ -49,13 +50,18 @@ fn profile(config: &Config, contact: Contact) -> Profile {
     profile.extends = false;
     profile.poll = WATCHED_POLL;
     profile.entry_life = WATCHED_CLAIM_LIFE;
-    profile.tokens = config.token_blocks.size();
+    profile.tokens = config.token_blocks().size();
     profile.fifo = true;
     profile.supports_min_hold = true;
+    profile.no_memos = None;
     profile.breaking = Breaking::Lease;
     profile.ttl = TTL;
-    if config.layout == Layout::Key {
+    if config.layout != Layout::Directory {
         profile.modes = Modes::Exclusive;
+    }
+    if config.layout == Layout::Election {
+        // The value of a key, which is the leader's, cannot say that the key is a minimum hold.
+        profile.supports_min_hold = false;
     }
     profile.request_life = REQUEST_LIFE;
     profile.contact = Some(contact);

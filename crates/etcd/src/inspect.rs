@@ -55,7 +55,7 @@ impl Client {
     /// The views of all names that begin with `prefix`.
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         let (header, mut names) = match self.layout() {
-            Layout::Directory => self.read_directories(prefix).await?,
+            Layout::Directory | Layout::Election => self.read_directories(prefix).await?,
             Layout::Key => self.read_queues(prefix).await?,
         };
         names.values_mut().for_each(|kvs| kvs.sort_by_key(|kv| kv.create_revision));
@@ -202,7 +202,7 @@ impl Client {
     }
 
     /// The remaining time of a lease; `None` if it has ended.
-    async fn time_to_live(&self, id: i64) -> Result<Option<TimeToLiveResponse>, EngineError> {
+    pub(crate) async fn time_to_live(&self, id: i64) -> Result<Option<TimeToLiveResponse>, EngineError> {
         match self.call(TimeToLive { id }).await {
             Ok((_, time_to_live)) => Ok(Some(time_to_live).filter(|time_to_live| time_to_live.ttl >= 0)),
             Err(Failed::Sent(status)) if is_lease_gone(&status) => Ok(None),

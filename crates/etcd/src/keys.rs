@@ -26,8 +26,8 @@
 //! holder created the lock key. The claims of this layout have their keys, the queue keys, in a directory of ours,
 //! which no other program reads: `leasehold/<prefix>/key/<name>/queue/`.
 //!
-//! The keys of our leases and fences are outside of the prefix, in `leasehold/<prefix>/`, so that no name collides with
-//! them.
+//! The keys of our leases, fences and memos are outside of the prefix, in `leasehold/<prefix>/`, so that no name
+//! collides with them.
 
 use leasehold_core::{EngineError, Fault, KnownMode, Mode, Name};
 use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
@@ -50,11 +50,18 @@ pub(crate) struct Dir {
     path: String,
     /// With `layout=key`: the key that is the lock.
     lock_key: Option<String>,
+    /// With `layout=election`: the values of keys are what leaders publish, and no records.
+    is_election: bool,
 }
 
 impl Dir {
     pub(crate) fn of(prefix: &str, name: &Name) -> Self {
-        Self { path: format!("{prefix}/{}/", escape(name.as_str())), lock_key: None }
+        Self { path: format!("{prefix}/{}/", escape(name.as_str())), lock_key: None, is_election: false }
+    }
+
+    /// The same with `layout=election`.
+    pub(crate) fn of_election(prefix: &str, name: &Name) -> Self {
+        Self { is_election: true, ..Self::of(prefix, name) }
     }
 
     /// The directory of the queue keys of a name, with `layout=key`.
@@ -62,6 +69,7 @@ impl Dir {
         Self {
             path: format!("{}{}{QUEUE}", queues(prefix), escape(name.as_str())),
             lock_key: Some(format!("{prefix}{name}")),
+            is_election: false,
         }
     }
 
@@ -79,6 +87,11 @@ impl Dir {
     /// Whether one key is the lock, as with `layout=key`.
     pub(crate) const fn has_lock_key(&self) -> bool {
         self.lock_key.is_some()
+    }
+
+    /// Whether the values of keys are what leaders publish, as with `layout=election`.
+    pub(crate) const fn is_election(&self) -> bool {
+        self.is_election
     }
 
     /// With `layout=key`: the key that is the lock.
@@ -210,7 +223,7 @@ fn starting_with(base: &str, start: &str) -> Span {
 
 /// The last part of the directory of queue keys. Because of this part, and of the prefixes and names that
 /// [`is_prefix_in_queue`] and [`check_name`] refuse, the directory of the queue of one name contains no queue key of
-/// another name, no epoch key and no key of a fence, also if two programs have different prefixes.
+/// another name, no epoch key and no key of a fence or memo, also if two programs have different prefixes.
 const QUEUE: &str = "/queue/";
 
 /// The beginning of all queue keys.
@@ -228,7 +241,7 @@ pub(crate) fn is_prefix_in_queue(prefix: &str) -> bool {
 pub(crate) fn probe_key(config: &Config) -> Vec<u8> {
     let prefix = config.key_prefix();
     match config.layout {
-        Layout::Directory => format!("{prefix}/").into_bytes(),
+        Layout::Directory | Layout::Election => format!("{prefix}/").into_bytes(),
         Layout::Key => queues(prefix).into_bytes(),
     }
 }
@@ -242,6 +255,16 @@ pub(crate) fn epoch_key(prefix: &str, lease: i64) -> Vec<u8> {
 /// The key of the fence around a resource.
 pub(crate) fn fence_key(prefix: &str, resource: &str) -> Vec<u8> {
     format!("{OWN_KEYS}{prefix}/fence/{}", escape(resource)).into_bytes()
+}
+
+/// The key of the memo of a name. With `layout=key` it is another one, because locks of the two layouts can have the
+/// same prefix and name and not be the same lock.
+pub(crate) fn memo_key(prefix: &str, layout: Layout, name: &Name) -> Vec<u8> {
+    let part = match layout {
+        Layout::Directory | Layout::Election => "memo",
+        Layout::Key => "key-memo",
+    };
+    format!("{OWN_KEYS}{prefix}/{part}/{}", escape(name.as_str())).into_bytes()
 }
 
 /// Escapes the characters of a name that a directory cannot contain.
@@ -283,6 +306,10 @@ pub(crate) fn check_mode(mode: Mode, layout: Layout) -> Result<(), EngineError> 
             Fault::Misconfigured,
             "with layout=key a lock is one key, which has one holder: only exclusive locks are possible; for other \
              locks use the default layout",
+        )),
+        Mode::Shared | Mode::Permits { .. } if layout == Layout::Election => Err(EngineError::new(
+            Fault::Misconfigured,
+            "with layout=election only exclusive locks are possible; for other locks use the default layout",
         )),
         Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
             Err(EngineError::new(Fault::Internal, format!("{mode} cannot be granted")))
@@ -385,6 +412,9 @@ mod tests {
             let mut own_keys: Vec<_> = queues.map(|dir| dir.key(Mode::Exclusive, LEASE, 0)).collect();
             own_keys.push(epoch_key(prefix, LEASE));
             own_keys.extend(names.iter().map(|name| fence_key(prefix, name.as_str())));
+            for layout in [Layout::Directory, Layout::Key] {
+                own_keys.extend(names.iter().map(|name| memo_key(prefix, layout, name)));
+            }
             for other_prefix in ["", "/", "/key", "/x", "/key/x"].iter().filter(|other| *other != prefix) {
                 for dir in names.iter().map(|name| Dir::of_queue(other_prefix, name)).filter(has_queue) {
                     let span = dir.all_keys();

@@ -10,6 +10,7 @@ use crate::{
     lock_mutex,
     push_handler::PushHandler,
     recheck::is_claim_record,
+    record::Record,
     runtime,
     watches::WatchTarget,
     wire::{Event, KeyValue, Range, Txn},
@@ -38,10 +39,14 @@ impl PushHandler for Client {
                     self.mailbox.push(Notification::AskAll);
                 }
             }
+            WatchTarget::Memo(number) | WatchTarget::MemoHold(number) => self.notify_memo_followers(number),
         }
     }
 
     fn on_missed(&self, target: WatchTarget) {
+        if let WatchTarget::Memo(number) | WatchTarget::MemoHold(number) = target {
+            return self.notify_memo_followers(number);
+        }
         let client = self.weak();
         runtime::spawn(async move {
             let Some(client) = client.upgrade() else { return };
@@ -50,7 +55,7 @@ impl PushHandler for Client {
                     WatchTarget::Blocker(id) => client.check_blocker(id).await,
                     WatchTarget::Own(id) => client.check_hold(id).await,
                     // The watch of an epoch key reports no missed changes.
-                    WatchTarget::Epoch(_) => {}
+                    WatchTarget::Epoch(_) | WatchTarget::Memo(_) | WatchTarget::MemoHold(_) => {}
                 }
             };
             let checked = runtime::within(REQUEST_TIMEOUT, check).await;
@@ -65,6 +70,12 @@ impl PushHandler for Client {
             WatchTarget::Blocker(id) | WatchTarget::Own(id) => self.push_recheck(id),
             // Nothing is lost: a claim with an outdated epoch creates no key, and reads the present epoch.
             WatchTarget::Epoch(_) => {}
+            WatchTarget::Memo(number) => {
+                self.watch_memo_again(number);
+                self.notify_memo_followers(number);
+            }
+            // The next read of the memo watches the hold again.
+            WatchTarget::MemoHold(number) => self.notify_memo_followers(number),
         }
     }
 
@@ -86,6 +97,7 @@ impl PushHandler for Client {
         let Some(conn) = self.link.live() else { return };
         // All watches ended with the old connection.
         self.claims().watch_again(self.now(), |_| true, |_| {});
+        self.watch_followed_memos(&conn);
         for session in self.sessions.all() {
             self.watch_epoch_key(&conn, session.id);
             session.forget_unanswered();
@@ -97,7 +109,7 @@ impl PushHandler for Client {
     }
 
     fn needs_server(&self) -> bool {
-        self.sessions.has_keys()
+        self.sessions.has_keys() || !self.memo_followers.is_empty()
     }
 }
 
@@ -132,7 +144,7 @@ impl Client {
         };
         let Some((name, grant)) = granted else {
             return match self.layout() {
-                Layout::Directory => self.push_recheck(id),
+                Layout::Directory | Layout::Election => self.push_recheck(id),
                 Layout::Key => self.take_in_background(id),
             };
         };
@@ -177,6 +189,8 @@ impl Client {
             Some(name) if event.is_deletion() => {
                 self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone })
             }
+            // This client has published a value.
+            Some(_) if self.is_published_value(event.kv.as_ref()) => {}
             // The next renewal of the hold finds out what happened.
             Some(_) => self.mailbox.push(Notification::AskAll),
             None => self.push_recheck(id),
@@ -234,9 +248,16 @@ impl Client {
         match reply.kvs.iter().find(|kv| kv.create_revision == revision) {
             None => self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone }),
             // Broken, turned into a minimum hold, or written by another program: the next renewal finds out which.
-            Some(kv) if !is_claim_record(&kv.value, id) => self.mailbox.push(Notification::AskAll),
+            Some(kv) if !is_claim_record(&kv.value, id) && !self.is_published_value(Some(kv)) => {
+                self.mailbox.push(Notification::AskAll)
+            }
             Some(_) => {}
         }
+    }
+
+    /// Whether a key whose creator holds has a value that a leader published, or none yet, and no record.
+    fn is_published_value(&self, kv: Option<&KeyValue>) -> bool {
+        self.layout() == Layout::Election && kv.is_some_and(|kv| Record::read(&kv.value).is_none())
     }
 
     /// Lets the keeper ask for the position of the claim again.

@@ -11,6 +11,7 @@ use leasehold_core::{ClaimId, EngineError, Fault, Release, Released};
 use crate::{
     claims::{Entry, QueueAndLockKey, State},
     client::{Client, Failed},
+    config::Layout,
     engine::REQUEST_LIFE,
     error::{classify, is_database_full, is_lease_gone, unreadable},
     keys,
@@ -20,9 +21,9 @@ use crate::{
     wire::{Compare, DeleteRange, KeyValue, Put, Range, Revoke, Txn, compare},
 };
 
-/// How long a release waits for the revocation of its lease, if the lease is no longer needed. The claim has already
+/// How long a client waits for the revocation of a lease that is no longer needed. What the lease was for has already
 /// ended when this wait begins.
-const REVOKE_LIMIT: Duration = Duration::from_secs(1);
+pub(crate) const REVOKE_LIMIT: Duration = Duration::from_secs(1);
 /// The index of the step that deletes the key, or that reads the key if the conditions of the deletion do not hold.
 const KEY_OP: usize = 0;
 
@@ -54,6 +55,7 @@ impl Client {
             Ok(old_kv) => {
                 self.claims().remove(release.id);
                 self.in_flight.settle(release.id);
+                self.end_unused_memo_leases(release.id).await;
                 self.end_lease_used_once(&session).await;
                 let ended_own_hold = old_kv.is_some_and(|old_kv| {
                     let not_broken =
@@ -131,6 +133,9 @@ impl Client {
         revision: Option<i64>,
         raise_epoch_of: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
+        if self.layout() == Layout::Election {
+            return self.delete_candidate(id, key, revision, raise_epoch_of).await;
+        }
         let mut conditions = deletion_conditions(id, key, revision);
         loop {
             let deleted = match self.delete_if(key, conditions.clone(), raise_epoch_of).await {
@@ -151,6 +156,35 @@ impl Client {
                 Deleted::NotDone(_) => return Ok(None),
             }
         }
+    }
+
+    /// The same with `layout=election`, where the value of a key says nothing of its claim.
+    async fn delete_candidate(
+        &self,
+        id: ClaimId,
+        key: &[u8],
+        revision: Option<i64>,
+        raise_epoch_of: Option<i64>,
+    ) -> Result<Option<KeyValue>, EngineError> {
+        let lease = self.claims().get(id).map(|entry| {
+            // As long as this deletion may arrive late, no other claim uses the key.
+            entry.data.begin_deletion();
+            entry.data.lease_slot.session().id
+        });
+        let condition = match (revision, lease) {
+            (Some(revision), _) => compare::created(key, revision),
+            (None, Some(lease)) => compare::leased(key, lease),
+            (None, None) => return Ok(None),
+        };
+        let deleted =
+            self.delete_if(key, vec![condition], raise_epoch_of).await.map_err(Failed::classified)?;
+        if let Some(entry) = self.claims().get(id) {
+            entry.data.deletion_settled();
+        }
+        Ok(match deleted {
+            Deleted::Done(old_kv) => Some(old_kv),
+            Deleted::NotDone(_) => None,
+        })
     }
 
     /// Deletes the key if these conditions hold. Raises the epoch of the lease `raise_epoch_of` in either case.

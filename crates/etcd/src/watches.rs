@@ -35,6 +35,10 @@ pub(crate) enum WatchTarget {
     Own(ClaimId),
     /// The epoch key of this lease.
     Epoch(i64),
+    /// The key of the followed memo with this number.
+    Memo(u64),
+    /// The key of the hold of the writer of this memo.
+    MemoHold(u64),
 }
 
 /// The watches of one connection.
@@ -172,7 +176,8 @@ impl Watches {
         let Some(watch_id) = tables.watch_ids.remove(&target) else { return };
         let Some(watch) = tables.watches.get_mut(&watch_id) else { return };
         let is_single_key = watch.span.1.is_empty();
-        if !is_single_key || matches!(target, WatchTarget::Epoch(_)) {
+        let serves_claims = matches!(target, WatchTarget::Blocker(_) | WatchTarget::Own(_));
+        if !is_single_key || !serves_claims {
             return self.cancel(tables, watch_id);
         }
         watch.target = None;

@@ -33,6 +33,7 @@
 //! | exclude all others | [`Locks::mutex`] |
 //! | let readers share, and a writer be alone | [`Locks::rw`] |
 //! | let at most n work at a time | [`Locks::semaphore`] |
+//! | hold several names, all or none | [`Locks::all`] |
 //! | lock millions of keys on a few names | [`Locks::striped`] |
 //! | elect a leader, and let everyone find it | [`Locks::election`] |
 //! | do work one time for a key, and replay its result | [`Locks::once`] |
@@ -77,6 +78,7 @@
 //!
 //! - A guard in `let _ = ...` is dropped at once, and so released; `let _guard = ...` keeps it.
 //! - One task must not wait for two names in different orders in different places: two such tasks wait for each other.
+//!   One request of [`Locks::all`] takes all its names in one order.
 //! - A task that waits for a name that it holds waits for itself, unless both requests have the same [`Owner`].
 //! - A read before the lock was acquired is outdated under the lock: read again.
 //! - One name has one kind of lock and, for a semaphore, one limit, in all programs.

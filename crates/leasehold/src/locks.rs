@@ -304,6 +304,10 @@ impl Locks {
     /// assert_eq!(locks.close_blocking(std::time::Duration::from_secs(10)), 0);
     /// # Ok::<(), leasehold::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// Where the call could never end, also where other blocking calls return an error then: see
+    /// [`Blocking`](crate::Blocking#calls-that-could-never-end). The `Locks` is closed all the same.
     #[track_caller]
     pub fn close_blocking(&self, limit: Duration) -> usize {
         self.core.close_blocking(limit)

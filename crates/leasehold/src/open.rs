@@ -172,10 +172,11 @@ fn open_etcd(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         None | Some("directory") => {}
         // The layout is set before the prefix, because only with this layout may the prefix be empty.
         Some("key") => config = config.layout(Layout::Key)?,
+        Some("election") => config = config.layout(Layout::Election)?,
         // The error does not show the value: it may be the end of a password that contains a `?`.
         Some(_) => {
             return Err(Error::misconfigured(
-                "the URL option layout is unknown: directory (the default) and key are known",
+                "the URL option layout is unknown: directory (the default), key and election are known",
             ));
         }
     }
@@ -222,11 +223,12 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     let layout = match url.take("layout").as_deref() {
         None | Some("mutex") => Layout::Mutex,
         Some("rw") => Layout::ReadWrite,
+        Some("latch") => Layout::Latch,
         Some("plain") => Layout::Plain,
         // The error does not show the value: it may be the end of a password that contains a `?`.
         Some(_) => {
             return Err(Error::misconfigured(
-                "the URL option layout is unknown: mutex (the default), rw and plain are known",
+                "the URL option layout is unknown: mutex (the default), rw, latch and plain are known",
             ));
         }
     };

@@ -162,6 +162,35 @@ fn waits_holds_renewals_losses_and_connections_have_series() {
     });
 }
 
+/// Whatever happens to a set, each of its names stops waiting once.
+#[test]
+fn the_names_of_a_set_are_counted_once() {
+    with_series(Metrics::new(), async |kit, locks, series: Series| {
+        let set = || locks.all().mutex("a").mutex("b");
+        set().acquire().await.unwrap().release().await.unwrap();
+        let held = kit.process("other").mutex("b").acquire().await.unwrap();
+        assert!(set().attempts(3).acquire().await.is_err());
+        let waiting = tokio::spawn(set().acquire());
+        assert!(tokio::time::timeout(Duration::from_secs(1), set().acquire()).await.is_err());
+        // The keeper ends the request that was dropped.
+        kit.advance(Duration::from_secs(1)).await;
+        assert_eq!(series.value("leasehold_waiter_count", &[]), 2.0);
+        assert_eq!(series.value("leasehold_holder_count", &[]), 0.0, "no set is granted");
+        held.release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        for (name, labels, expected) in [
+            ("leasehold_waiter_count", vec![], 0.0),
+            ("leasehold_holder_count", vec![], 0.0),
+            ("leasehold_acquire_duration_seconds", vec!["outcome=granted"], 4.0),
+            ("leasehold_acquire_duration_seconds", vec!["outcome=taken"], 1.0),
+            ("leasehold_acquire_duration_seconds", vec!["outcome=cancelled"], 3.0),
+            ("leasehold_hold_duration_seconds", vec!["end=released"], 4.0),
+        ] {
+            assert_eq!(series.value(name, &labels), expected, "{name} {labels:?}: {:#?}", series.0);
+        }
+    });
+}
+
 #[test]
 fn a_holder_that_entered_again_in_another_mode_does_not_count_after_the_loss() {
     with_series(Metrics::new(), async |kit, locks, series: Series| {

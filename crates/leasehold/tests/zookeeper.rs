@@ -20,6 +20,14 @@ fn the_check_of_a_hold_is_its_node_below_the_chroot() {
 }
 
 #[test]
+fn the_layout_of_leader_latches_is_an_option() {
+    let locks = Locks::connect("zookeeper://h?layout=latch").unwrap();
+    let profile = locks.profile();
+    assert_eq!((profile.modes, profile.breaking), (leasehold::Modes::Exclusive, leasehold::Breaking::Force));
+    assert_eq!(profile.no_memos, None);
+}
+
+#[test]
 fn the_directory_of_a_plain_lock_is_an_option() {
     for options in ["layout=plain", "layout=plain&prefix=/apps", "layout=plain&path=/apps/orders"] {
         let locks = Locks::connect(&format!("zookeeper://h?{options}")).unwrap();
@@ -32,7 +40,8 @@ fn the_directory_of_a_plain_lock_is_an_option() {
         ("layout=plain&path=/", "must be a path"),
         ("layout=plain&path=orders", "must be a path"),
         ("layout=plain&path=/zookeeper/x", "outside of /zookeeper"),
-        ("layout=hunter2", "rw and plain are known"),
+        ("layout=latch&path=/orders", "needs layout=plain"),
+        ("layout=hunter2", "rw, latch and plain are known"),
     ] {
         let error = Locks::connect(&format!("zookeeper://h?{options}")).unwrap_err();
         assert!(error.is_misconfigured() && error.to_string().contains(part), "{options}: {error}");

@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use leasehold_core::{
     AllAnswer, Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Engine, EngineError, Env, Fault, Grant,
-    Hint, Hold, How, InFlight, KnownMode, Life, Memos, Name, Notification, Previous, Profile, Release,
-    Released, Renewed, Token, cannot_claim_all,
+    Hint, Hold, How, InFlight, KnownMode, Life, MAX_NAMES_AT_ONCE, Memos, Name, Notification, Previous,
+    Profile, Release, Released, Renewed, Token, cannot_claim_all,
     lock_state::{WATCHERS, entry_life},
 };
 
@@ -78,7 +78,8 @@ impl RedisEngine {
         let reach = Arc::new(Reach::new(&client, contact.clone()));
         let (in_flight, contention) = Default::default();
         let followers = Arc::<MemoFollowers>::default();
-        let (_follow_end, profile) = (FollowEnd(Arc::clone(&followers)), profile(contact));
+        let profile = profile(contact, client.config.layout);
+        let _follow_end = FollowEnd(Arc::clone(&followers));
         Self { client, reach, in_flight, contention, for_others, followers, _follow_end, profile }
     }
 
@@ -115,7 +116,12 @@ impl RedisEngine {
     }
 
     /// Claims a name with the full script.
-    async fn claim_full(&self, claim: &Claim, how: How, keys: &Keys<'_>) -> Result<Answer, EngineError> {
+    pub(crate) async fn claim_full(
+        &self,
+        claim: &Claim,
+        how: How,
+        keys: &Keys<'_>,
+    ) -> Result<Answer, EngineError> {
         let mut request = self.reach.request(keys.slot);
         // A waiter must receive notifications: a release grants nothing to a claim whose client does not listen. Where
         // a subscription costs a request, the claim is first sent without a subscription. If the claim must wait, the
@@ -212,7 +218,7 @@ impl RedisEngine {
 
     /// The arguments of the claim script for a claim. `is_listening`: the client is subscribed to `channel`, so the
     /// claim can be enqueued.
-    fn claim_item(
+    pub(crate) fn claim_item(
         &self,
         keys: &Keys<'_>,
         claim: &Claim,
@@ -259,8 +265,11 @@ impl Engine for RedisEngine {
         Box::pin(self.claim_now(claim, how))
     }
 
-    fn claim_all<'a>(&'a self, _: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
-        cannot_claim_all()
+    fn claim_all<'a>(&'a self, claims: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        if self.profile.claims_at_once == 1 {
+            return cannot_claim_all();
+        }
+        Box::pin(self.claim_all_now(claims))
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
@@ -298,7 +307,7 @@ impl Engine for RedisEngine {
 }
 
 /// Reads the script's answer to a claim, see `lua/claim.lua`.
-fn read_answer(claim: &Claim, reply: &str, layout: Layout) -> Result<Answer, EngineError> {
+pub(crate) fn read_answer(claim: &Claim, reply: &str, layout: Layout) -> Result<Answer, EngineError> {
     let mut words = reply.split(' ');
     let outcome = words.next().unwrap_or_default();
     match outcome {
@@ -361,13 +370,15 @@ pub(crate) fn unknown_layout() -> EngineError {
 }
 
 /// The properties of this engine, as the crate `leasehold_core` reads them.
-fn profile(contact: Contact) -> Profile {
+fn profile(contact: Contact, layout: Layout) -> Profile {
     let mut profile = Profile::new("redis");
     profile.life = Life::Lease;
     profile.push = true;
     profile.direct = true;
     profile.poll = POLL_INTERVALS;
     profile.tokens = TOKENS_PER_GRANT;
+    // The script for several names supports only locks that are strings.
+    profile.claims_at_once = if layout == Layout::Plain { MAX_NAMES_AT_ONCE } else { 1 };
     profile.fifo = true;
     profile.supports_min_hold = true;
     profile.no_memos = None;

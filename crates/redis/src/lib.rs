@@ -7,6 +7,7 @@
 //! the rules). Documentation for users: `docs/engines/redis.md`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod claim_all;
 mod config;
 mod conn;
 mod contention;

@@ -17,6 +17,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     Claim,
+    /// Claims several names: all of them, or none.
+    ClaimAll,
     Renew,
     Release,
     Break,
@@ -66,8 +68,9 @@ pub(crate) enum Script {
 }
 
 /// The texts of the scripts, in the order of [`Script`].
-pub(crate) const TEXTS: [&str; 24] = [
+pub(crate) const TEXTS: [&str; 25] = [
     texts::CLAIM,
+    texts::CLAIM_ALL,
     texts::RENEW,
     texts::RELEASE,
     texts::BREAK,
@@ -119,6 +122,7 @@ static DIGESTS: [LazyLock<String>; TEXTS.len()] = [
     LazyLock::new(|| digest(21)),
     LazyLock::new(|| digest(22)),
     LazyLock::new(|| digest(23)),
+    LazyLock::new(|| digest(24)),
 ];
 
 /// The digest of the script with this index.
@@ -307,7 +311,7 @@ impl Script {
         match self {
             Self::RenewShared | Self::ReleaseShared => b"h",
             Self::FollowMemo if destination.slot.is_some() => b"o",
-            Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look
+            Self::Claim | Self::ClaimAll | Self::Renew | Self::Release | Self::Break | Self::Look
                 if destination.slot.is_some() =>
             {
                 if layout.declares_absent_key() {
@@ -332,6 +336,7 @@ impl Script {
         matches!(
             self,
             Self::Claim
+                | Self::ClaimAll
                 | Self::Renew
                 | Self::Release
                 | Self::Break

@@ -16,7 +16,19 @@ pub(crate) const CLAIM: &str = text!(
     "relied",
     "name",
     "stale",
+    "one_claim",
     "claim"
+);
+pub(crate) const CLAIM_ALL: &str = text!(
+    "head",
+    "claim_request",
+    "lock_string",
+    "record",
+    "relied",
+    "name",
+    "stale",
+    "one_claim",
+    "claim_all"
 );
 pub(crate) const RENEW: &str =
     text!("head", "renew_quick", "quick_end", "lock_string", "record", "relied", "name", "renew");
@@ -62,8 +74,17 @@ pub(crate) const RELEASE_NODE: &str = text!("release_node");
 
 /// The texts of the scripts for locks of Redisson.
 pub(crate) mod redisson {
-    pub(crate) const CLAIM: &str =
-        text!("head", "claim_request", "lock_redisson", "record", "relied", "name", "stale", "claim");
+    pub(crate) const CLAIM: &str = text!(
+        "head",
+        "claim_request",
+        "lock_redisson",
+        "record",
+        "relied",
+        "name",
+        "stale",
+        "one_claim",
+        "claim"
+    );
     pub(crate) const RENEW: &str = text!("head", "lock_redisson", "record", "relied", "name", "renew");
     pub(crate) const RELEASE: &str = text!(
         "head",

@@ -10,10 +10,10 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, Claim, ClaimId, Clock, EngineError, Env, Fault, Grant, Hold, How, InFlight, Instant, Mailbox,
-    Mode, Name, Notification, Release, Released, Renewed, ServerClock, TimeLeft, Token,
+    Answer, Claim, ClaimId, Clock, EngineError, Env, Fault, Grant, Hold, How, InFlight, InFlightRequest,
+    Instant, Mailbox, Mode, Name, Notification, Release, Released, Renewed, ServerClock, TimeLeft, Token,
 };
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::{
     batch::Batch,
@@ -125,6 +125,12 @@ impl Client {
         !lock_mutex(&self.held).is_empty()
     }
 
+    /// Records that nothing of the claim is left.
+    pub(crate) fn note_ended(&self, id: ClaimId) {
+        lock_mutex(&self.held).remove(&id);
+        self.forget(id);
+    }
+
     /// Records that this client holds the claim.
     pub(crate) fn note_held(&self, id: ClaimId) {
         lock_mutex(&self.held).insert(id);
@@ -185,16 +191,12 @@ impl Client {
 
     /// Claims a name: by the fast path where that is possible, else in a transaction.
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        if !self.maintenance_started.swap(true, Ordering::Relaxed) {
-            self.start_maintenance();
-        }
+        self.ensure_maintenance();
         let now = self.now();
         if self.in_flight.is_released(claim.id, now) {
             return Ok(Answer::Gone);
         }
-        // All claims count as sent on connection 0: a statement can use any connection of the pool, and an answer on
-        // one connection does not show that the statements on the other connections have ended.
-        let in_flight = self.in_flight.start(claim.id, CLAIM_CONNECTION, now);
+        let in_flight = self.start_claim(claim.id, now);
         let is_new = how == How::Create && !self.is_queued(claim.id);
         if is_new && claim.mode == Mode::Exclusive {
             let sent = self.now();
@@ -242,6 +244,20 @@ impl Client {
             self.forget(claim.id);
         }
         Ok(answer)
+    }
+
+    /// Records that a request of the claim is sent now.
+    pub(crate) fn start_claim(&self, id: ClaimId, now: Instant) -> InFlightRequest<'_> {
+        // All claims count as sent on connection 0: a statement can use any connection of the pool, and an answer on
+        // one connection does not show that the statements on the other connections have ended.
+        self.in_flight.start(id, CLAIM_CONNECTION, now)
+    }
+
+    /// Starts the maintenance task, unless it was started before.
+    pub(crate) fn ensure_maintenance(&self) {
+        if !self.maintenance_started.swap(true, Ordering::Relaxed) {
+            self.start_maintenance();
+        }
     }
 
     /// Starts the task that maintains waiting claims and sweeps the tables.
@@ -391,8 +407,7 @@ impl Client {
     /// client.
     pub(crate) async fn apply(&self, name: &Name, verb: &Verb) -> Result<Reply, Failed> {
         let may_wait = !matches!(verb, Verb::Renew { .. } | Verb::Release { .. });
-        // The semaphore is never closed.
-        let _permit = if may_wait { self.row_wait_permits.acquire().await.ok() } else { None };
+        let _permit = if may_wait { self.row_wait_permit().await } else { None };
         let sent = self.now();
         let Timed { now, value: changes } = within_request_timeout(self.database.apply(name, verb)).await?;
         self.learn_time(sent, now);
@@ -401,6 +416,12 @@ impl Client {
             self.handle_notification(notification);
         }
         Ok(changes.reply)
+    }
+
+    /// The permission to wait for the row of a name.
+    pub(crate) async fn row_wait_permit(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.row_wait_permits.acquire().await.ok()
     }
 
     /// Ends the expired claims and holds of a part of the tables: of `count` names after the name `after`. Returns the
@@ -449,7 +470,7 @@ fn engine_result<T>(answer: Result<T, Failed>) -> Result<T, EngineError> {
 }
 
 /// The error for a claim that the lock rules refuse.
-fn refused(refusal: leasehold_core::lock_state::Refusal) -> EngineError {
+pub(crate) fn refused(refusal: leasehold_core::lock_state::Refusal) -> EngineError {
     use leasehold_core::lock_state::Refusal;
     let fault = match refusal {
         Refusal::QueueFull => Fault::Refused,

@@ -14,6 +14,7 @@ use crate::{
     memo::{MemoWritten, StoredMemo},
     row::ClientId,
     step::{Changes, ClientNotification, Snapshot, Verb},
+    step_all::AllChanges,
 };
 
 /// A note in the guarantee of every server: the server's own clock ends the leases.
@@ -264,6 +265,10 @@ pub(crate) trait Database: Send + Sync + 'static {
 
     /// Applies one verb to one name, in a transaction.
     fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> DbFuture<'a, Timed<Changes>>;
+
+    /// Claims these names in one transaction, all or none. The transaction locks the rows in the order of the claims,
+    /// which is the byte order of their names.
+    fn claim_all<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> DbFuture<'a, AllChanges>;
 
     /// Reads the rows of these names. Needs no right to write, and works on a read-only server.
     fn look<'a>(&'a self, names: &'a [Name]) -> DbFuture<'a, LookResult>;

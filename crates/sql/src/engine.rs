@@ -4,7 +4,8 @@ use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 pub(crate) use leasehold_core::REQUEST_TIMEOUT;
 use leasehold_core::{
-    BoxFuture, Breaking, Broken, Contact, EngineError, Fault, Guarantee, Inspect, Name, Profile, View,
+    BoxFuture, Breaking, Broken, Contact, EngineError, Fault, Guarantee, Inspect, MAX_NAMES_AT_ONCE, Name,
+    Profile, View,
 };
 
 use crate::{
@@ -36,6 +37,7 @@ impl SqlEngine {
         profile.poll = POLL;
         profile.entry_life = client.queue_entry_life(Duration::ZERO);
         profile.tokens = 64;
+        profile.claims_at_once = MAX_NAMES_AT_ONCE;
         profile.fifo = true;
         profile.supports_min_hold = true;
         profile.breaking = Breaking::Lease;
@@ -79,7 +81,7 @@ fn key(name: &Name) -> String {
     name.as_str().to_owned()
 }
 
-leasehold_core::forward_engine!(SqlEngine, memos: client, |client| client.mailbox.read());
+leasehold_core::forward_engine!(SqlEngine, memos: client, claim_all, |client| client.mailbox.read());
 
 impl Inspect for SqlEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {

@@ -15,6 +15,7 @@
 )]
 
 mod batch;
+mod claim_all;
 mod client;
 mod connection_slots;
 mod database;
@@ -49,6 +50,7 @@ mod session;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub mod sqlite;
 mod step;
+mod step_all;
 mod waiting_claims;
 
 pub use dialect::Dialect;

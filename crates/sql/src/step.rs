@@ -133,6 +133,17 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
+    /// No change of a name.
+    pub(crate) const fn none() -> Self {
+        Self {
+            reply: Reply::Settled,
+            lock: None,
+            changed_claims: Vec::new(),
+            deleted_claims: Vec::new(),
+            notifications: Vec::new(),
+        }
+    }
+
     /// Whether anything has to be written.
     pub(crate) fn has_row_changes(&self) -> bool {
         self.lock.is_some() || !self.changed_claims.is_empty() || !self.deleted_claims.is_empty()

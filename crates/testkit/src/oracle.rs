@@ -1,7 +1,10 @@
 //! Sends the same random requests to an engine and to the memory engine, and compares the answers. The requests are
 //! claims, asks, releases, renewals and reads of a lock's state, by several clients. How the previous hold ended is not
 //! compared, because not all engines report it. If the engine has no other mode, all claims are exclusive. Times are
-//! not compared either; the conformance suite tests expiry.
+//! not compared either; the conformance suite tests expiry. If the engine takes several names in one step, requests for
+//! all names are among the random ones.
+
+mod sets;
 
 use std::sync::{
     Arc,
@@ -14,6 +17,7 @@ use leasehold_core::{
     memory::{MemoryEngine, MemoryStore},
 };
 use proptest::prelude::*;
+pub use sets::{SetReply, Sets, takes_sets};
 use tokio::runtime::Runtime;
 
 const CLIENTS: usize = 3;
@@ -47,10 +51,30 @@ pub enum Granting {
 /// One random request. `index` is the number of the claim; `name` is the number of the name.
 #[derive(Clone, Debug)]
 enum Step {
-    Claim { index: usize, asks: bool },
-    Renew { index: usize, wrong_token: bool },
-    Release { index: usize, with_token: bool, wrong_token: bool },
-    Show { name: usize },
+    Claim {
+        index: usize,
+        asks: bool,
+    },
+    Renew {
+        index: usize,
+        wrong_token: bool,
+    },
+    Release {
+        index: usize,
+        with_token: bool,
+        wrong_token: bool,
+    },
+    Show {
+        name: usize,
+    },
+    /// New claims of all names in one step, each in its mode.
+    Set {
+        modes: Vec<Mode>,
+    },
+    /// Releases one of the holds of such claims.
+    ReleaseOfSet {
+        number: usize,
+    },
 }
 
 /// The number of the name, the mode, and whether the claim may queue.
@@ -58,24 +82,30 @@ type Kind = (usize, Mode, bool);
 
 /// A kind that an engine with these modes can grant.
 fn kind(modes: Modes) -> impl Strategy<Value = Kind> {
+    (0..NAMES, mode(modes), prop::bool::weighted(0.8))
+}
+
+/// A mode that an engine with these modes can grant.
+fn mode(modes: Modes) -> impl Strategy<Value = Mode> {
     let mode = prop_oneof![
         4 => Just(Mode::Exclusive),
         4 => Just(Mode::Shared),
         4 => (1_u32..=3).prop_map(|count| Mode::Permits { count, limit: 3 }),
         1 => Just(Mode::Permits { count: 1, limit: 2 }),
     ];
-    let granted = move |mode| if modes == Modes::All { mode } else { Mode::Exclusive };
-    (0..NAMES, mode.prop_map(granted), prop::bool::weighted(0.8))
+    mode.prop_map(move |mode| if modes == Modes::All { mode } else { Mode::Exclusive })
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step(modes: Modes) -> impl Strategy<Value = Step> {
     let index = 0..CLAIMS;
     prop_oneof![
         6 => (index.clone(), prop::bool::weighted(0.4)).prop_map(|(index, asks)| Step::Claim { index, asks }),
         1 => (index.clone(), any::<bool>()).prop_map(|(index, wrong_token)| Step::Renew { index, wrong_token }),
-        4 => (index, prop::bool::weighted(0.8), prop::bool::weighted(0.1))
+        4 => (index.clone(), prop::bool::weighted(0.8), prop::bool::weighted(0.1))
             .prop_map(|(index, with_token, wrong_token)| Step::Release { index, with_token, wrong_token }),
         1 => (0..NAMES).prop_map(|name| Step::Show { name }),
+        2 => prop::collection::vec(mode(modes), NAMES).prop_map(|modes| Step::Set { modes }),
+        2 => index.prop_map(|number| Step::ReleaseOfSet { number }),
     ]
 }
 
@@ -86,6 +116,7 @@ struct System {
     /// Whether each claim was waiting after its last request.
     waiting: [bool; CLAIMS],
     granting: Granting,
+    sets: Sets,
 }
 
 /// An answer, without the parts in which two correct engines may differ.
@@ -103,13 +134,20 @@ enum Reply {
     Freed(bool),
     /// The ids of the holders, and of the waiters in order.
     Seen(Vec<String>, Vec<String>),
-    /// Nothing was sent, because the claim has no token.
+    Set(SetReply),
+    /// Nothing was sent, because the claim has no token, or no claim of a set holds.
     Nothing,
 }
 
 impl System {
     fn new(clients: Vec<Arc<dyn Engine>>, granting: Granting) -> Self {
-        Self { clients, tokens: Default::default(), waiting: Default::default(), granting }
+        Self {
+            clients,
+            tokens: Default::default(),
+            waiting: Default::default(),
+            granting,
+            sets: Sets::default(),
+        }
     }
 
     /// If a waiting claim is granted only when it asks, lets all waiting claims ask until no more are granted.
@@ -175,6 +213,17 @@ impl System {
                 held.sort();
                 Reply::Seen(held, view.waiters.into_iter().map(|waiter| waiter.id).collect())
             }
+            Step::Set { ref modes } => {
+                let engine = Arc::clone(&self.clients[0]);
+                let reply = self.sets.claim(&*engine, names, modes, &claims[0]).await;
+                Reply::Set(reply.without_details())
+            }
+            Step::ReleaseOfSet { number } => {
+                let engine = Arc::clone(&self.clients[number % CLIENTS]);
+                let released = self.sets.release_one(&*engine, number).await;
+                self.ask_until_stable(claims, names).await;
+                released.map_or(Reply::Nothing, Reply::Freed)
+            }
         }
     }
 
@@ -193,7 +242,7 @@ pub fn compare_with_memory_engine(granting: Granting, client: impl Fn() -> Arc<d
     let clients: Vec<Arc<dyn Engine>> = (0..CLIENTS).map(|_| client()).collect();
     let modes = clients[0].profile().modes;
     let config = ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() };
-    proptest!(config, |(kinds in prop::collection::vec(kind(modes), CLAIMS), steps in prop::collection::vec(step(), 1..120))| {
+    proptest!(config, |(kinds in prop::collection::vec(kind(modes), CLAIMS), steps in prop::collection::vec(step(modes), 1..120))| {
         let run = runs.fetch_add(1, Ordering::Relaxed);
         let begin = std::time::Instant::now();
         let store = MemoryStore::new(Lineage::new(1), Arc::new(StoppedClock));
@@ -212,8 +261,10 @@ pub fn compare_with_memory_engine(granting: Granting, client: impl Fn() -> Arc<d
             owner: format!("owner {number}").into(),
             stops_on_term: false,
         }).collect();
+        let takes_sets = takes_sets(&*clients[0], &names);
+        let is_possible = |step: &&Step| takes_sets || !matches!(step, Step::Set { .. });
         runtime.block_on(async {
-            for (step_number, step) in steps.iter().enumerate() {
+            for (step_number, step) in steps.iter().filter(is_possible).enumerate() {
                 let wanted = oracle.step(step, &claims, &names).await;
                 let got = tested.step(step, &claims, &names).await;
                 // If the machine stalled, the system may have dropped its tombstones.

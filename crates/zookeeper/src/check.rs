@@ -5,7 +5,7 @@ use leasehold_core::ClaimId;
 use crate::{ZookeeperEngine, claims::State};
 
 /// The version of a node's data that was never changed. An operator who breaks a hold changes the data.
-const UNTOUCHED: i32 = 0;
+pub(crate) const UNTOUCHED: i32 = 0;
 
 /// The check of a hold, for a `multi` of any ZooKeeper client. The check succeeds as long as the node of the hold
 /// exists and no operator has broken the hold. With this check, the other operations of the multi are applied only

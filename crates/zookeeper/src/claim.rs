@@ -15,7 +15,7 @@ use crate::{
     position::refusing_node,
     record::Record,
     sessions::Session,
-    wire::{ANY_VERSION, Create, Delete, ErrorCode, GetChildren, MultiOp, NodeKind, Sync},
+    wire::{ANY_VERSION, Delete, ErrorCode, GetChildren, MultiOp, Sync},
 };
 
 /// The most attempts of a claim. A claim is attempted again if something on which the attempt relied has changed.
@@ -182,12 +182,7 @@ impl Client {
             return Ok(StepResult::Answer(Answer::Taken(hint)));
         }
         let queue = context.dir.queue_of(claim.mode);
-        let create = Create {
-            path: context.dir.node_prefix(claim.id, claim.mode, !claim.may_queue, self.config.layout),
-            data: self.record(claim, context).text(),
-            acl: self.acl.clone(),
-            kind: NodeKind::Sequential,
-        };
+        let create = self.node_of(claim, context);
         self.set_unsettled(claim, true);
         let sent = self.now();
         let (created, listed) =

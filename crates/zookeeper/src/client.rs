@@ -17,7 +17,10 @@ use crate::{
     config::Config,
     conn::Conn,
     error::{Failed, multi_outcome},
-    lock_mutex, runtime,
+    lock_mutex,
+    memo_ends::MemoEnds,
+    memo_followers::MemoFollowers,
+    runtime,
     session::{SessionState, session_ended},
     sessions::{Session, SessionSlot, Sessions},
     watches::WatchHandler,
@@ -45,6 +48,10 @@ pub(crate) struct Client {
     pub(crate) wake_maintenance: Arc<Notify>,
     /// The claim table.
     claims: Mutex<Claims>,
+    /// The memos that this client follows.
+    pub(crate) followers: Arc<MemoFollowers>,
+    /// The memos that this client wrote and deletes after their end.
+    pub(crate) memo_ends: MemoEnds,
     /// The queues in which the server's counter is nearly used up.
     pub(crate) used_up_queues: Mutex<HashSet<String>>,
     /// Locked while a session is created, so that all claims that need one share it.
@@ -74,6 +81,8 @@ impl Client {
             sessions: Sessions::default(),
             wake_maintenance: Arc::default(),
             claims: Mutex::default(),
+            followers: Arc::default(),
+            memo_ends: MemoEnds::default(),
             used_up_queues: Mutex::default(),
             session_creation: Mutex::default(),
             runtime: OnceLock::new(),
@@ -168,7 +177,7 @@ impl Client {
             }
             if session.state.should_send_heartbeat(self.now()) {
                 // The request of the caller was not sent yet, so its result is not unknown.
-                self.send_heartbeat(session, &conn).await.map_err(|failed| heartbeat_failed(&failed))?;
+                self.send_heartbeat(session, &conn).await.map_err(unsent_error)?;
                 continue;
             }
             // The answer may be lost with its connection, so the loop sends the heartbeat again.
@@ -267,15 +276,16 @@ impl Client {
     }
 }
 
-/// The error of a request that waited for a heartbeat in vain.
-fn heartbeat_failed(failed: &Failed) -> EngineError {
-    let error = EngineError::from(failed.clone());
+/// The error of a request that was not sent, because a request that had to precede it has failed.
+pub(crate) fn unsent_error(failed: Failed) -> EngineError {
+    let error = EngineError::from(failed);
     let fault = if error.fault == Fault::Unknown { Fault::Retry } else { error.fault };
     EngineError::new(fault, error.message)
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
+        self.followers.wake();
         for session in self.sessions.all() {
             session.state.end();
             let Some(runtime) = self.runtime.get() else { return };

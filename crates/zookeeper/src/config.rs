@@ -4,7 +4,10 @@ use std::{fmt, time::Duration};
 
 use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, ServersUrl, TokenBlocks};
 
-use crate::wire::{Acl, CREATOR, EVERYBODY};
+use crate::{
+    memo_place::MEMOS,
+    wire::{Acl, CREATOR, EVERYBODY},
+};
 
 /// The path of the locks, unless the URL names another one.
 pub const DEFAULT_PREFIX: &str = "/locks";
@@ -26,6 +29,9 @@ pub enum Layout {
     Mutex,
     /// As for the writers of Curator's `InterProcessReadWriteLock`.
     ReadWrite,
+    /// As the participants of Curator's `LeaderLatch`. Only exclusive claims are possible. The data of a node is the
+    /// owner of the claim, which Curator shows as the id of the participant.
+    Latch,
     /// `lock-<number>`, as in locks that people write by hand after the recipe in ZooKeeper's documentation. Only
     /// exclusive claims are possible.
     Plain,
@@ -120,12 +126,13 @@ impl Config {
     /// is `orders`. Other names are refused as misconfigured. The prefix is not used.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) if `path` is no path, is the root, is `/zookeeper` or below it, or
-    /// has more than 128 bytes.
+    /// [`is_misconfigured`](Error::is_misconfigured) if `path` is no path, is the root, is `/zookeeper` or below it,
+    /// has a part `%memos`, or has more than 128 bytes.
     pub fn path(mut self, path: &str) -> Result<Self, Error> {
         if !may_have_locks(path) {
             return Err(Error::misconfigured(format!(
-                "path= must be a path like {DEFAULT_PREFIX} with at most {MAX_PATH_BYTES} bytes, outside of /zookeeper"
+                "path= must be a path like {DEFAULT_PREFIX} with at most {MAX_PATH_BYTES} bytes, outside of /zookeeper \
+                 and {MEMOS}"
             )));
         }
         self.path = Some(path.to_owned());
@@ -147,12 +154,12 @@ impl Config {
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) if `prefix` is no path, is the root, is `/zookeeper` or below it,
-    /// or has more than 128 bytes.
+    /// has a part `%memos`, or has more than 128 bytes.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
         if !may_have_locks(prefix) {
             return Err(Error::misconfigured(format!(
                 "the prefix must be a path like {DEFAULT_PREFIX} with at most {MAX_PATH_BYTES} bytes, outside of \
-                 /zookeeper"
+                 /zookeeper and {MEMOS}"
             )));
         }
         prefix.clone_into(&mut self.prefix);
@@ -205,7 +212,8 @@ fn is_path(text: &str) -> bool {
 
 /// Whether directories of locks may be created below this path.
 fn may_have_locks(path: &str) -> bool {
-    is_path(path) && path != "/zookeeper" && !path.starts_with("/zookeeper/")
+    let is_of_memos = path.split('/').any(|part| part == MEMOS);
+    is_path(path) && path != "/zookeeper" && !path.starts_with("/zookeeper/") && !is_of_memos
 }
 
 /// Parses one entry of an access list, `scheme:id:rights`.
@@ -275,7 +283,9 @@ mod tests {
         }
         let config = Config::new(vec![endpoint("h", 1)]).login("u", "hunter2");
         assert!(!format!("{config:?}").contains("hunter2"));
-        for prefix in ["", "/", "a", "/a/", "/a\nb", "/zookeeper", "/zookeeper/x", &"/x".repeat(65)] {
+        for prefix in
+            ["", "/", "a", "/a/", "/a\nb", "/zookeeper", "/zookeeper/x", "/a/%memos", &"/x".repeat(65)]
+        {
             assert!(config.clone().prefix(prefix).is_err(), "{prefix:?}");
             assert!(config.clone().path(prefix).is_err(), "{prefix:?}");
         }

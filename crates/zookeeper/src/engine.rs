@@ -16,6 +16,10 @@ const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_se
 /// How long after it was sent a request may still be applied.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 
+/// Why there are no memos with [`Layout::Plain`].
+const NO_PLAIN_MEMOS: &str = "with layout=plain the name of a node contains no claim id, so no condition of a write \
+    tells the node of the holder from a node of another program";
+
 /// Locks on one ZooKeeper ensemble.
 pub struct ZookeeperEngine {
     pub(crate) client: Arc<Client>,
@@ -34,7 +38,7 @@ impl ZookeeperEngine {
     }
 }
 
-leasehold_core::forward_engine!(ZookeeperEngine, memos: none, |client| client.mailbox.read());
+leasehold_core::forward_engine!(ZookeeperEngine, memos: unless_refused, |client| client.notifications());
 
 /// What this engine can do, for core.
 fn profile(config: &Config, contact: Contact) -> Profile {
@@ -44,11 +48,15 @@ fn profile(config: &Config, contact: Contact) -> Profile {
     profile.poll = WATCHED_POLL;
     profile.entry_life = WATCHED_CLAIM_LIFE;
     profile.tokens = config.token_blocks.size();
-    profile.modes = if config.layout == Layout::Plain { Modes::Exclusive } else { Modes::All };
+    profile.modes = match config.layout {
+        Layout::Mutex | Layout::ReadWrite => Modes::All,
+        Layout::Latch | Layout::Plain => Modes::Exclusive,
+    };
     profile.fifo = true;
-    profile.breaking = Breaking::Lease;
+    profile.breaking = if config.layout == Layout::Latch { Breaking::Force } else { Breaking::Lease };
     profile.ttl = TTL;
     profile.request_life = REQUEST_LIFE;
+    profile.no_memos = (config.layout == Layout::Plain).then_some(NO_PLAIN_MEMOS);
     profile.contact = Some(contact);
     profile
 }

@@ -5,6 +5,8 @@ use leasehold_core::{ClaimId, Mode};
 use crate::{
     claims::OwnNodes,
     keys::{self, Node},
+    latch,
+    memo_record::MemoRecord,
     position::{holder_count, position},
     record::{Record, is_broken, read_limit},
     wire::{
@@ -42,6 +44,9 @@ pub fn node(bytes: &[u8]) {
         .map_or((bytes, &[][..]), |line_end| (&bytes[..line_end], &bytes[line_end + 1..]));
     check_data(data);
     let Ok(name) = std::str::from_utf8(name) else { return };
+    if let Some(record) = latch::read_record(name, data).filter(|_| keys::is_latch(name)) {
+        assert!(record.owner.as_bytes() == data && !latch::is_broken(name, data), "{record:?}");
+    }
     if let Some(node) = Node::read(name) {
         assert!(name.ends_with(|last: char| last.is_ascii_digit()), "{node:?}");
         assert!(name.contains(&node.number.unsigned_abs().to_string()), "{node:?}");
@@ -62,6 +67,9 @@ pub fn node(bytes: &[u8]) {
 /// Reads the data of a node.
 fn check_data(data: &[u8]) {
     let (_, _) = (is_broken(data), read_limit(data));
+    if let Some(memo) = MemoRecord::read(data) {
+        assert!(memo.data() == data, "what is read can be written");
+    }
     if let Some(record) = Record::read(data) {
         assert_eq!(Record::read(&record.text()), Some(record), "what is read can be written");
     }
@@ -87,7 +95,8 @@ mod tests {
     use super::*;
     use crate::wire::Writer;
 
-    const NODES: [&str; 5] = [
+    const NODES: [&str; 6] = [
+        "_c_abababab-abab-abab-abab-abababababab-leasehold-26250-latch-0000000008",
         "_c_abababab-abab-abab-abab-abababababab-lock-0000000007",
         "_c_abababab-abab-abab-abab-abababababab-__READ__-2147483647",
         "0011aa__rlock__0000000004",

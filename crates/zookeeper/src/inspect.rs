@@ -13,6 +13,7 @@ use crate::{
     error::Failed,
     guarantee,
     keys::{self, Dir, PERMITS, PERMITS_QUEUE},
+    latch,
     record::{MAX_DATA_BYTES, Record, read_limit},
     sessions::SessionSlot,
     view::{DirContents, StoredNode},
@@ -185,6 +186,9 @@ impl Client {
         } else {
             // The holder watches the first node.
             let Some(first) = held.nodes.first() else { return Ok(Broken::NotHeld) };
+            if let Some(refused) = latch::change_refused(first.name()) {
+                return Err(refused);
+            }
             if first.is_broken() {
                 return Ok(Broken::Done);
             }

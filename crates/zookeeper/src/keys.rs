@@ -11,6 +11,7 @@
 //! | `_c_<uuid>-__READ__<number>` | a shared claim, as by its readers |
 //! | `locks/_c_<uuid>-lock-<number>` | a claim of permits in the queue, as by `InterProcessSemaphoreV2` |
 //! | `leases/_c_<uuid>-lease-<number>` | one permit that is held, as by `InterProcessSemaphoreV2` |
+//! | `_c_<uuid>-leasehold-<milliseconds>-latch-<number>` | the same with `layout=latch`: see `latch.rs` |
 //! | `lock-<number>` | an exclusive claim with `layout=plain`, as by programs written by hand: see `plain.rs` |
 //!
 //! The uuid is the claim id. In the node of a claim that does not wait (a try), `try-` follows the uuid. This mark lets
@@ -26,6 +27,8 @@
 //!
 //! The server appends the number: it counts all nodes that were ever created in the directory, in 32 bits.
 
+use std::time::Duration;
+
 use leasehold_core::{Claim, ClaimId, EngineError, Fault, KnownMode, Mode, Name};
 use percent_encoding::percent_decode_str;
 
@@ -40,13 +43,22 @@ const MUTEX: &str = "-lock-";
 const WRITER: &str = "__WRIT__";
 const READER: &str = "__READ__";
 const PERMIT: &str = "-lease-";
+const LATCH: &str = "-latch-";
 const PLAIN: &str = "lock-";
+/// Marks the node of a leasehold client among those of [`LATCH`].
+const OURS: &str = "leasehold-";
 /// Marks the node of a claim that does not wait.
 const TRY: &str = "try-";
 /// All words before the number in a queue, and whether they belong to shared claims. If one word ends with another
 /// word, the longer word comes first, so that it is the one that is found.
-const KIND_WORDS: [(&str, bool); 5] =
-    [(MUTEX, false), (WRITER, false), (READER, true), ("__rlock__", true), ("__lock__", false)];
+const KIND_WORDS: [(&str, bool); 6] = [
+    (MUTEX, false),
+    (WRITER, false),
+    (READER, true),
+    (LATCH, false),
+    ("__rlock__", true),
+    ("__lock__", false),
+];
 
 /// A node of a queue, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +97,20 @@ pub(crate) fn queue_nodes<'a>(children: impl IntoIterator<Item = &'a String>) ->
 /// Whether a node has the form of [`Layout::Plain`]: a word and a number, without a claim id.
 pub(crate) fn is_plain(name: &str) -> bool {
     split_number(name).is_some_and(|(start, _)| start == PLAIN)
+}
+
+/// Whether a node has the form of [`Layout::Latch`], by any program.
+pub(crate) fn is_latch(name: &str) -> bool {
+    split_number(name).is_some_and(|(start, _)| start.ends_with(LATCH))
+}
+
+/// The time in the name of a node of [`Layout::Latch`] that a leasehold client created; `None` for any other node.
+pub(crate) fn latch_hold_time(name: &str) -> Option<Duration> {
+    id_of(name)?;
+    let (start, _) = split_number(name)?;
+    let words = start.strip_suffix(LATCH)?.get(PREFIX_LENGTH..)?;
+    let words = words.strip_prefix(TRY).unwrap_or(words);
+    Some(Duration::from_millis(words.strip_prefix(OURS)?.parse().ok()?))
 }
 
 /// The characters of a number as Java writes it with `%010d`.
@@ -191,10 +217,18 @@ impl Dir {
             (KnownMode::Exclusive, Layout::Plain) => return format!("{}/{PLAIN}", self.path),
             (KnownMode::Shared, _) => READER,
             (KnownMode::Exclusive, Layout::ReadWrite) => WRITER,
-            (KnownMode::Exclusive, Layout::Mutex) | (KnownMode::Permits { .. }, _) => &MUTEX[1..],
+            (KnownMode::Exclusive, Layout::Mutex | Layout::Latch) | (KnownMode::Permits { .. }, _) => {
+                &MUTEX[1..]
+            }
         };
         let try_word = if is_try { TRY } else { "" };
         format!("{}/_c_{}-{try_word}{word}", self.queue_of(mode), uuid(id))
+    }
+
+    /// The path of a new node of [`Layout::Latch`], to which the server appends a number.
+    pub(crate) fn latch_prefix(&self, id: ClaimId, is_try: bool, hold_time: Duration) -> String {
+        let (try_word, millis) = (if is_try { TRY } else { "" }, hold_time.as_millis());
+        format!("{}/_c_{}-{try_word}{OURS}{millis}{LATCH}", self.path, uuid(id))
     }
 
     /// The node of one permit that a claim holds. Its number has no meaning.
@@ -224,7 +258,7 @@ pub(crate) fn is_no_path_character(c: char) -> bool {
 }
 
 /// Escapes a name so that it is one part of a path.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let is_relative = matches!(text, "." | "..");
     for c in text.chars() {
@@ -268,8 +302,8 @@ pub(crate) fn claim_path_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<
     Ok((permits + 1) * node_path_bytes)
 }
 
-/// The longest part of a node's path after its directory: a word, a uuid, a number and the directory of permits.
-const MAX_NODE_BYTES: usize = 70;
+/// The longest part of a node's path after its directory: words, a uuid, a time, a number and the directory of permits.
+const MAX_NODE_BYTES: usize = 90;
 /// The most bytes of a record beside the owner.
 const RECORD_BYTES: usize = 64;
 /// The bytes of an entry of an access list beside its scheme and id.
@@ -322,6 +356,8 @@ mod tests {
             ("0011aa__lock__0000000003".to_owned(), false, 3),
             ("0011aa__rlock__0000000004".to_owned(), true, 4),
             ("0011aa-lock-0000000005".to_owned(), false, 5),
+            (format!("{uuid}-latch-0000000009"), false, 9),
+            (format!("{uuid}-try-leasehold-7-latch--000000001"), false, -1),
         ] {
             let node = Node::read(&name).unwrap();
             assert_eq!((node.shared, node.number, node.is_known), (shared, number, true), "{name}");
@@ -356,6 +392,29 @@ mod tests {
             "ä000000000",
         ] {
             assert_eq!(Node::read(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_latch_node_of_ours_contains_its_time() {
+        let (dir, time) = (dir("a"), Duration::from_millis(26_250));
+        for is_try in [false, true] {
+            let path = dir.latch_prefix(ID, is_try, time) + "0000000007";
+            let name = path.strip_prefix("/apps/locks/a/").unwrap();
+            assert!(is_latch(name) && belongs_to(name, ID), "{name}");
+            assert_eq!(latch_hold_time(name), Some(time), "{name}");
+            let node = Node::read(name).unwrap();
+            assert!((node.number, node.is_try, node.is_known) == (7, is_try, true), "{node:?}");
+        }
+        let uuid = "_c_abababab-abab-abab-abab-abababababab";
+        for (name, latch) in [
+            (format!("{uuid}-latch-0000000007"), true),
+            ("x-leasehold-7-latch-0000000007".to_owned(), true),
+            (format!("{uuid}-leasehold-x-latch-0000000007"), true),
+            (format!("{uuid}-leasehold-7-lock-0000000007"), false),
+            (format!("{uuid}-leasehold-7-latch-"), false),
+        ] {
+            assert_eq!((is_latch(&name), latch_hold_time(&name)), (latch, None), "{name}");
         }
     }
 

@@ -68,7 +68,11 @@ impl Maintain for Client {
             });
         }
         end_claims(self, overdue);
-        let due = self.claims().next_due();
-        due.map_or(next_round, |due| next_round.min(due))
+        for (name, id) in self.memo_ends.take_due(now) {
+            let client = Arc::clone(self);
+            runtime::spawn(async move { client.delete_ended_memo(&name, id).await });
+        }
+        let due = [self.claims().next_due(), self.memo_ends.next_due()];
+        due.into_iter().flatten().fold(next_round, Instant::min)
     }
 }

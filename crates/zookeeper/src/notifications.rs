@@ -19,6 +19,7 @@ impl WatchHandler for Client {
         match target {
             WatchTarget::Blocker(id) => self.on_blocker_event(id, path, kind),
             WatchTarget::Own(id) => self.on_own_event(id, path, kind),
+            WatchTarget::Memo(number) => self.followers.changed(number),
         }
     }
 
@@ -36,6 +37,7 @@ impl WatchHandler for Client {
         let set_unknown = |blocker: &mut Blocker| *blocker = Blocker::Unknown;
         // All watches ended with the old connection.
         self.claims().watch_again(now, |entry| is_of(entry, session), set_unknown);
+        self.followers.watch_again();
         self.wake_maintenance.notify_one();
         self.mailbox.push(Notification::AskAll);
     }
@@ -105,6 +107,7 @@ impl Client {
     pub(crate) fn session_is_gone(&self, session: &Arc<Session>) {
         self.sessions.forget(session);
         session.link.hang_up();
+        self.followers.watch_again();
         let notifications = self
             .claims()
             .notifications_of_lost_lease(|entry| Arc::ptr_eq(entry.data.session_slot.session(), session));

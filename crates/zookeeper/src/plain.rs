@@ -57,9 +57,14 @@ impl Client {
 
     /// The error if this layout has no such claim.
     pub(crate) fn check_claim(&self, claim: &Claim) -> Result<(), EngineError> {
-        if self.is_plain() && claim.mode != Mode::Exclusive {
+        let exclusive_only = match self.config.layout {
+            Layout::Plain => Some("plain"),
+            Layout::Latch => Some("latch"),
+            Layout::Mutex | Layout::ReadWrite => None,
+        };
+        if let Some(layout) = exclusive_only.filter(|_| claim.mode != Mode::Exclusive) {
             let why = format!(
-                "layout=plain has exclusive locks only, and cannot grant {}: its programs do not know other kinds",
+                "layout={layout} has exclusive locks only, and cannot grant {}: its programs do not know other kinds",
                 claim.mode
             );
             return Err(EngineError::new(Fault::Misconfigured, why));

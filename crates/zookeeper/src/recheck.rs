@@ -9,8 +9,8 @@ use crate::{
     conn::Conn,
     enqueue::ClaimAge,
     error::Failed,
+    latch::is_broken,
     plain,
-    record::is_broken,
     watches::WatchTarget,
     wire::{ErrorCode, Exists, GetChildren, GetData, Stat},
 };
@@ -95,7 +95,7 @@ impl Client {
         own: OwnNodes,
     ) -> Result<StepResult, Failed> {
         match context.conn.send(&GetData { path: &own.path, watch: false }).answer().await {
-            Ok((data, stat)) if is_broken(&data) || !own.is_first_node(&stat) => {
+            Ok((data, stat)) if is_broken(own.name(), &data) || !own.is_first_node(&stat) => {
                 Ok(StepResult::Answer(self.give_up(claim)))
             }
             Ok(_) => self.record_hold(claim, context, own).map(StepResult::Answer),

@@ -61,6 +61,20 @@ impl Client {
         }
     }
 
+    /// Forgets a claim whose node was deleted together with the write of a memo, or before it, and deletes nodes that
+    /// its earlier requests may have created or may still create.
+    pub(crate) async fn end_hold_of_memo(&self, id: ClaimId) {
+        let now = self.now();
+        self.in_flight.release(id, 0, now, now.after(REQUEST_LIFE));
+        self.unwatch(id);
+        if let Some(ending) = self.ending_claim(id).filter(|ending| ending.unsettled) {
+            // If this fails, the later checks delete the nodes.
+            let _ = self.end_existing_nodes(id, &ending).await;
+            self.delete_late_nodes(id, ending);
+        }
+        drop(self.claims().remove(id));
+    }
+
     /// Checks in the background for late nodes of the claim, and deletes them (R9): a request of the claim was not
     /// answered, and it is not known until when the server can still apply the request.
     fn delete_late_nodes(&self, id: ClaimId, ending: EndingClaim) {

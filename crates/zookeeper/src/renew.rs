@@ -11,7 +11,7 @@ use crate::{
     client::Client,
     conn::Conn,
     error::Failed,
-    record::is_broken,
+    latch::is_broken,
     sessions::Session,
     watches::{PendingWatch, WatchTarget},
     wire::{ErrorCode, GetData, Stat},
@@ -90,7 +90,7 @@ impl Client {
         if stat.ephemeral_owner != session.state.id() {
             return Err(Failed::NO_NODE);
         }
-        Ok((!is_broken(&data)).then_some(valid_until))
+        Ok((!is_broken(own.name(), &data)).then_some(valid_until))
     }
 
     /// Reads the first node of a claim and watches it. The error is [`Failed::NO_NODE`] if another node has its path.
@@ -122,7 +122,7 @@ impl Client {
         };
         let Some((conn, own, name)) = held else { return };
         match self.watch_own(&conn, id, &own).await {
-            Ok((data, _)) if is_broken(&data) => self.report_loss(name, id, Loss::Broken),
+            Ok((data, _)) if is_broken(own.name(), &data) => self.report_loss(name, id, Loss::Broken),
             // The node of a released hold is deleted without a loss.
             Err(failed) if failed.is(ErrorCode::NO_NODE) && !self.in_flight.is_released(id, self.now()) => {
                 self.report_loss(name, id, Loss::Gone);

@@ -258,6 +258,15 @@ impl Sessions {
         (slot, wants_another)
     }
 
+    /// Takes a slot for a short request on any connected session that has room, if there is one.
+    pub(crate) fn take_any_slot(&self) -> Option<SessionSlot> {
+        let sessions = lock_mutex(&self.0);
+        let connected = sessions.iter().filter(|session| session.link.live().is_some());
+        connected
+            .filter(|session| !session.state.has_ended())
+            .find_map(|session| SessionSlot::take(session, 0))
+    }
+
     pub(crate) fn add(&self, session: Arc<Session>) {
         lock_mutex(&self.0).push(session);
     }

@@ -5,8 +5,9 @@ use leasehold_core::{ClaimId, HolderView, Lineage, Mode, Name, View, WaiterView}
 use crate::{
     config::{Config, Layout},
     keys::{Dir, Node, id_of, is_plain},
+    latch::{is_broken, read_record},
     position::holder_count,
-    record::{Record, is_broken},
+    record::Record,
     wire::Stat,
 };
 
@@ -46,11 +47,11 @@ impl StoredNode {
     }
 
     pub(crate) fn record(&self) -> Option<Record> {
-        Record::read(&self.data)
+        read_record(self.name(), &self.data)
     }
 
     pub(crate) fn is_broken(&self) -> bool {
-        is_broken(&self.data)
+        is_broken(self.name(), &self.data)
     }
 
     /// The claim id, if the node is ours.

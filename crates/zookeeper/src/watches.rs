@@ -14,13 +14,15 @@ use crate::{
     wire::{Event, EventKind},
 };
 
-/// The claim that a watched node concerns, and what the node is to that claim.
+/// What a watched node is: to a claim, or to a follower of a memo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum WatchTarget {
     /// The claim waits until this node is deleted or changes.
     Blocker(ClaimId),
     /// The node is the claim's own.
     Own(ClaimId),
+    /// The node is a memo that this client follows by this number, or the node of the hold that wrote the memo.
+    Memo(u64),
 }
 
 /// Receives the events of watched nodes.

@@ -2,7 +2,9 @@
 
 pub(crate) mod break_;
 pub(crate) mod completions;
+pub(crate) mod leader;
 pub(crate) mod list;
+pub(crate) mod once;
 pub(crate) mod run;
 pub(crate) mod schema;
 pub(crate) mod show;
@@ -22,8 +24,13 @@ fn connect(url: &str) -> Result<Locks, Failure> {
 
 /// Writes the answer of a command to stdout.
 pub(crate) fn print(text: &str) -> Result<u8, Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// Writes bytes to stdout.
+fn print_bytes(bytes: &[u8]) -> Result<u8, Failure> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(exit::DONE),
         // The reader has closed the pipe, as `head` does: that is no failure.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {

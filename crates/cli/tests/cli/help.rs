@@ -14,7 +14,7 @@ fn printed(args: &[&str]) -> String {
 #[test]
 fn help_and_version_exit_0() {
     assert_eq!(printed(&["--version"]), format!("leasehold {}\n", env!("CARGO_PKG_VERSION")));
-    for command in ["run", "list", "show", "break", "completions"] {
+    for command in ["run", "elect", "leader", "once", "list", "show", "break", "completions"] {
         assert!(printed(&["--help"]).contains(command));
         assert!(printed(&[command, "--help"]).contains("Usage: leasehold"), "{command}");
     }
@@ -40,10 +40,28 @@ fn help_of_run_states_the_pitfalls() {
 }
 
 #[test]
+fn help_of_elect_leader_and_once_has_examples_and_exit_codes() {
+    for (command, words) in [
+        ("elect", &["the next candidate leads at once", "(76)", "a smaller one"][..]),
+        ("leader", &["1 nobody leads", "vacant", "unsure", "(141: its reader has gone)"]),
+        (
+            "once",
+            &["at least one time, not exactly one time", "LEASEHOLD_PREVIOUS", "64 KiB", "75 another run"],
+        ),
+    ] {
+        let text = printed(&[command, "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in ["Examples:", "78", &format!("leasehold {command} ")].iter().chain(words) {
+            assert!(text.contains(words), "{command}: {words}");
+        }
+    }
+}
+
+#[test]
 fn completions_contain_commands_and_options() {
     for shell in ["bash", "zsh", "fish"] {
         let text = printed(&["completions", shell]);
         assert!(text.contains("max-hold") && text.contains("completions"), "{shell}");
+        assert!(text.contains("show-result") && text.contains("follow"), "{shell}");
     }
     assert_eq!(code(&finish(bare(&["completions", "tcsh"]))), 64);
 }

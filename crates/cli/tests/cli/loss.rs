@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Replaces the lock file by another file.
-fn replace(dir: &Dir, name: &str) {
+pub(crate) fn replace(dir: &Dir, name: &str) {
     let key = dir.show(name)["key"].as_str().unwrap().to_owned();
     let other = format!("{key}.new");
     fs::write(&other, "").unwrap();

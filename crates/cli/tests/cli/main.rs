@@ -1,6 +1,7 @@
 //! Tests of the built command, on private lock directories, with real processes and signals.
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
+mod elect;
 mod etcd;
 mod etcd_cluster;
 mod etcd_limits;
@@ -13,6 +14,7 @@ mod inspect;
 mod knobs;
 mod leaf;
 mod loss;
+mod once;
 mod options;
 mod processes;
 mod progress;

@@ -68,6 +68,71 @@ fn one_taken_name_frees_the_others() {
     assert_eq!(code(&holder.wait()), 0);
 }
 
+/// The run holds the first name itself, and waits for the second.
+#[test]
+fn the_awaited_name_and_its_holder_are_named() {
+    let dir = Dir::new();
+    let mut holder = dir.holder(&["--owner", "alice"], "b", HOLD);
+    let run = ["run", "-v", "--owner", "bob", "a", "--and", "b", "--", "true"];
+    let mut waiter = Running::start(dir.leasehold(&run));
+    let message = waiter.stderr_line();
+    assert!(message.starts_with("leasehold: file lock \"b\": waiting: held by alice for "), "{message}");
+    holder.write("\n");
+    assert_eq!(code(&holder.wait()), 0);
+    assert_eq!(code(&waiter.wait()), 0);
+}
+
+#[test]
+fn the_waiters_of_each_name_are_counted() {
+    let dir = Dir::new();
+    let holder = dir.hold("b");
+    let _waiter = Running::start(dir.leasehold(&["run", "b", "--", "true"]));
+    dir.until_waiters("b", 1);
+    let output = dir.call(&["run", "--max-waiting", "1", "a", "--and", "b", "--", "true"]);
+    let message = one_line(&output);
+    assert_eq!(code(&output), 75, "{message}");
+    let expected = "file lock \"b\": not acquired: busy: waiting already: 1, --max-waiting: 1";
+    assert!(message.contains(expected), "{message}");
+    drop(holder);
+}
+
+#[test]
+fn a_loss_names_the_lost_name() {
+    for (ttl, script) in [("1s", "echo ready; exec sleep 1000"), ("1h", "echo ready; read line; exit 0")] {
+        let dir = Dir::new();
+        let run = ["run", "--ttl", ttl, "a", "--and", "b", "--and", "c", "--", "sh", "-c", script];
+        let mut running = Running::start(dir.leasehold(&run));
+        assert_eq!(running.line(), "ready");
+        crate::loss::replace(&dir, "b");
+        if script.contains("read") {
+            running.write("\n");
+        }
+        let output = running.wait();
+        let message = one_line(&output);
+        assert_eq!(code(&output), 76, "{message}");
+        assert!(message.starts_with("leasehold: file lock \"b\": lost while "), "{message}");
+    }
+}
+
+/// Every hold of the largest run reaches CMD, and the runs inside it know every name.
+#[test]
+fn the_largest_run_passes_every_hold_on() {
+    let dir = Dir::new();
+    let names: Vec<String> = (0..128).map(|number| format!("{number:0>512}")).collect();
+    let others = names[1..].iter().flat_map(|name| ["--and", name]);
+    let print = "echo \"$LEASEHOLD_OUTER\" | wc -l; echo \"$LEASEHOLD_HOLDS\" | grep -o '\"name\"' | wc -l; \
+        \"$0\" run \"$1\" -- true";
+    let script = ["--", "sh", "-c", print, LEASEHOLD, &names[127]];
+    let run = ["run", "--pass-url", &names[0]].into_iter().chain(others).chain(script);
+    let output = dir.call(&run.collect::<Vec<_>>());
+    let printed = stdout(&output);
+    let counts: Vec<&str> = printed.split_whitespace().collect();
+    assert_eq!(counts, ["127", "128"], "NAME has variables of its own beside those of the others");
+    let message = stderr(&output);
+    assert_eq!(code(&output), 64, "{message}");
+    assert!(message.contains(&format!("lock {:?}: already held by an outer", names[127])), "{message}");
+}
+
 #[test]
 fn a_signal_during_the_wait_leaves_no_name() {
     let dir = Dir::new();

@@ -236,6 +236,17 @@ impl Running {
         String::from_utf8_lossy(&read).into_owned()
     }
 
+    /// Reads this number of bytes of its output, as a reader of a long output does.
+    pub(crate) fn skip(&mut self, count: u64) {
+        let read = std::io::copy(&mut self.out.as_mut().unwrap().take(count), &mut std::io::sink()).unwrap();
+        assert_eq!(read, count, "its output is shorter");
+    }
+
+    /// Closes the end of its output that this test reads.
+    pub(crate) fn close_output(&mut self) {
+        self.out = None;
+    }
+
     pub(crate) fn write(&mut self, text: &str) {
         self.child().stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
@@ -294,7 +305,9 @@ impl Running {
     pub(crate) fn wait(mut self) -> Output {
         let status = self.status();
         let mut output = Output { status, stdout: Vec::new(), stderr: Vec::new() };
-        self.out.take().unwrap().read_to_end(&mut output.stdout).unwrap();
+        if let Some(mut out) = self.out.take() {
+            out.read_to_end(&mut output.stdout).unwrap();
+        }
         self.child().stderr.take().unwrap().read_to_end(&mut output.stderr).unwrap();
         output
     }

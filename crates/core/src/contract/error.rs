@@ -14,6 +14,7 @@ pub struct Error {
     message: String,
     name: Option<Name>,
     source: Option<BoxedError>,
+    is_of_obstacle: bool,
 }
 
 /// The kinds of [`Error`]. Different causes are never reported as the same kind.
@@ -86,7 +87,7 @@ impl Error {
     /// ```
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), name: None, source: None }
+        Self { kind, message: message.into(), name: None, source: None, is_of_obstacle: false }
     }
 
     /// An error about wrong arguments.
@@ -126,7 +127,7 @@ impl Error {
     /// Turns the fault of an engine into an error for users. `subject`: what the message is about.
     fn classify(error: EngineError, subject: fmt::Arguments<'_>) -> Self {
         let message = format!("{subject}: {}", error.message);
-        Self { kind: error.fault.kind(), message, name: None, source: error.source }
+        Self { kind: error.fault.kind(), message, name: None, source: error.source, is_of_obstacle: false }
     }
 
     /// The same error, which concerns the lock `name`.
@@ -134,6 +135,16 @@ impl Error {
     pub(crate) fn of_name(mut self, name: &Name) -> Self {
         self.name.get_or_insert_with(|| name.clone());
         self
+    }
+
+    /// The same error, for a name that is blocked by something that may never end: a further try may succeed.
+    pub(crate) fn of_obstacle(self) -> Self {
+        Self { is_of_obstacle: true, ..self }
+    }
+
+    /// Whether the name was blocked by something that may never end.
+    pub(crate) const fn is_of_obstacle(&self) -> bool {
+        self.is_of_obstacle
     }
 
     /// The same error with another message.

@@ -3,7 +3,8 @@
 /// Implements [`Engine`](crate::Engine) for a type with the fields `profile` and `client`, by the client's functions of
 /// the same names. The expression `notifications` is the future of the next notifications of the client. With the word
 /// `claim_all`, the client also has this verb; without it, the engine takes one name at a time. `memos` is `none`, or
-/// `client` if the client implements [`Memos`](crate::Memos).
+/// `client` if the client implements [`Memos`](crate::Memos), or `unless_refused` if it does and the profile may say
+/// why it stores none.
 #[macro_export]
 macro_rules! forward_engine {
     (@claim_all $this:ident, $claims:ident) => {{
@@ -18,6 +19,9 @@ macro_rules! forward_engine {
     };
     (@memos client, $this:ident) => {
         Some(&*$this.client)
+    };
+    (@memos unless_refused, $this:ident) => {
+        $this.profile.no_memos.is_none().then_some(&*$this.client as &dyn $crate::Memos)
     };
     ($engine:ty, memos: $memos:ident, $($claim_all:ident,)? |$client:ident| $notifications:expr) => {
         impl $crate::Engine for $engine {

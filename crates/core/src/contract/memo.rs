@@ -45,12 +45,13 @@ const MAX_KIND_BYTES: usize = 16;
 /// 5. **Whole.** A reader gets a whole memo as one write stored it, never parts of two. After a write was answered
 ///    `Done`, no reader gets an older memo.
 /// 6. **Until its end.** A memo ends when `keep` has passed since the engine applied the write, by the clock of the
-///    engine; `left` at a read says how long that is. An engine may keep a memo longer, by at most a minute or a
-///    tenth of `keep`, whichever is more, and `left` then includes that time. It never ends a memo earlier, and never
-///    returns one after its end. There is one exception: an engine whose clock does not count across a restart of its
-///    machine decides then by the time of day. If the time of day was wrong before or after the restart, the memo ends
-///    too early or too late, as the documentation of the engine says. After the end of the memo and of the hold that
-///    wrote it, nothing of the memo stays on the engine for longer than that documentation says.
+///    engine; `left` at a read says how long that is. An engine may keep a memo longer, by at most a minute or a tenth
+///    of `keep`, whichever is more, and `left` then includes that time. It never ends a memo earlier, and never returns
+///    one after its end. There are two exceptions: an engine whose clock does not count across a restart of its machine
+///    decides then by the time of day. If the time of day was wrong before or after the restart, the memo ends too
+///    early or too late, as the documentation of the engine says. An engine whose servers begin the time again when
+///    another of them takes the lead keeps the memo that much longer, and says so. After the end of the memo and of the
+///    hold that wrote it, nothing of the memo stays on the engine for longer than that documentation says.
 /// 7. **Its own data.** Data under the key of a memo that is no memo is foreign: `read` and `write` fail with
 ///    `Fault::Misconfigured` and change nothing.
 ///

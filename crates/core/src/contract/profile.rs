@@ -158,6 +158,8 @@ pub enum Breaking {
     Ask,
     /// End the hold on the server; the next grant waits until the holder releases or its remaining lease has run out.
     Lease,
+    /// Only by force: the hold is deleted on the server, and the next grant does not wait for its holder.
+    Force,
 }
 
 /// What the engine promises, as configured.

@@ -1,6 +1,7 @@
 //! Sends events to `tracing` and to the observers of one `Locks`.
 
 use std::{
+    cell::Cell,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak},
@@ -13,6 +14,17 @@ use crate::{
     contract::observe::{Event, Observe, Verb},
     driver::shared::Shared,
 };
+
+thread_local! {
+    /// Whether this thread is calling an observer.
+    static IN_OBSERVER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether an observer is being called on this thread. It may be the thread or the task of the keeper, so a blocking
+/// call here could wait for itself.
+pub(crate) fn is_in_observer() -> bool {
+    IN_OBSERVER.get()
+}
 
 /// The observers of one `Locks`.
 pub(crate) struct Observer {
@@ -34,12 +46,14 @@ impl Observer {
     /// Sends the event to `tracing` and to the observers.
     fn event(&self, event: &Event<'_>) {
         trace(event);
+        let was_in_observer = IN_OBSERVER.replace(true);
         for observer in &self.observers {
             // Whatever state the panic left belongs to the observer.
             if catch_unwind(AssertUnwindSafe(|| observer.event(event))).is_err() {
                 tracing::error!(engine = self.engine, "an observer panicked");
             }
         }
+        IN_OBSERVER.set(was_in_observer);
     }
 
     pub(crate) fn wait_begun(&self, name: &Name, mode: Mode) {

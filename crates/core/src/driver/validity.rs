@@ -42,12 +42,21 @@ pub(crate) struct Validity {
 struct RareFields {
     /// No user has the guard any more: its loss concerns nobody.
     ended: bool,
+    /// The guard is of a set that is not granted as a whole yet: observers get no event of the guard.
+    withheld: Option<Withheld>,
     /// The callbacks for a loss.
     callbacks: Vec<LossCallback>,
     /// The error of the last renewal; `None` if the last renewal was confirmed.
     renewal_error: Option<Arc<str>>,
     /// How another program had changed the time of the hold, as the last confirmed renewal found.
     time_change: Option<TimeChange>,
+}
+
+/// The grant of a name of a set, to be reported when the whole set is granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Withheld {
+    /// The hold was handed over inside the process.
+    pub(crate) local: bool,
 }
 
 /// A loss with its cause, as reported to users.
@@ -99,6 +108,31 @@ impl Validity {
             reported,
             rare_fields,
         }
+    }
+
+    /// The same validity, for a guard whose events are withheld until [`grant`](Self::grant).
+    pub(crate) fn of_set(mut self) -> Self {
+        self.rare_fields.get_mut().unwrap_or_else(PoisonError::into_inner).withheld =
+            Some(Withheld::default());
+        self
+    }
+
+    /// Keeps the grant for the event at [`grant`](Self::grant).
+    pub(crate) fn withhold(&self, grant: Withheld) {
+        self.rare_fields().withheld = Some(grant);
+    }
+
+    /// Whether the guard has no events yet.
+    pub(crate) fn is_withheld(&self) -> bool {
+        self.rare_fields().withheld.is_some()
+    }
+
+    /// The whole set is granted: the guard has events from now on. Returns the grant that was withheld, and the loss, if
+    /// it was reported without an event.
+    pub(crate) fn grant(&self) -> (Withheld, Option<Loss>) {
+        // Under the lock: either this call returns a loss, or `mark_lost` does.
+        let mut fields = self.rare_fields();
+        (fields.withheld.take().unwrap_or_default(), self.loss.get().copied())
     }
 
     /// The token of this guard.
@@ -179,14 +213,14 @@ impl Validity {
     }
 
     /// Reports to the guard that its hold is lost. If a loss was reported before, that report stays. Returns whether
-    /// this is the first report and a user still has the guard.
+    /// this is the first report and a user still has the guard, or is about to get it.
     pub(crate) fn mark_lost(&self, loss: Loss) -> bool {
         self.deadline.store(0, Ordering::Release);
         self.lease_end.store(0, Ordering::Release);
         // Under the lock: either this report counts, or `end` returns it.
         let fields = self.rare_fields();
         let is_first_report = self.loss.set(loss).is_ok();
-        let has_user = !fields.ended;
+        let has_user = !fields.ended && fields.withheld.is_none();
         drop(fields);
         if is_first_report {
             self.reported.notify_waiters();
@@ -310,6 +344,20 @@ mod tests {
         assert_eq!(lost.end(), Some(Loss::Broken));
         assert_eq!(ended.end(), None);
         assert!(!ended.mark_lost(Loss::Broken) && ended.is_loss_reported());
+    }
+
+    #[test]
+    fn a_withheld_loss_is_returned_by_the_grant() {
+        let secs = Duration::from_secs;
+        let lease = Lease::granted(Instant::from_nanos(0), Some(secs(10)), secs(10), Renewal::Background);
+        let of_set = || Validity::new(&lease, Instant::NEVER, TOKEN, None).of_set();
+        let (lost, granted) = (of_set(), of_set());
+        assert!(lost.is_withheld() && !lost.mark_lost(Loss::Broken), "it has no event");
+        let grant = Withheld { local: true };
+        lost.withhold(grant);
+        assert_eq!(lost.grant(), (grant, Some(Loss::Broken)));
+        assert_eq!(granted.grant(), (Withheld::default(), None));
+        assert!(granted.mark_lost(Loss::Broken) && !granted.is_withheld());
     }
 
     #[test]

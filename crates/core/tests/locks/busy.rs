@@ -1,8 +1,14 @@
 //! The limits on waiting requests. On paused time.
 
-use std::{future::Future, pin::Pin, task::Context, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
 
-use leasehold_core::{Acquire, Locks, memory::MemoryEngine};
+use leasehold_core::{Acquire, Error, Locks, memory::MemoryEngine};
 use leasehold_testkit::decorators::Verb;
 
 use crate::{
@@ -12,7 +18,7 @@ use crate::{
 
 /// Polls a request once; the request must wait.
 fn begin(request: &mut Pin<Box<Acquire>>) {
-    let mut context = Context::from_waker(std::task::Waker::noop());
+    let mut context = Context::from_waker(Waker::noop());
     assert!(request.as_mut().poll(&mut context).is_pending());
 }
 
@@ -41,11 +47,47 @@ fn one_more_request_for_a_name_is_refused_without_a_request_to_the_engine() {
     });
 }
 
+/// Makes a request for `y` at its wake-up, and keeps the outcome of the first poll.
+struct AsksWhenWoken {
+    locks: Locks,
+    outcome: Mutex<Option<Poll<Result<(), Error>>>>,
+}
+
+impl Wake for AsksWhenWoken {
+    fn wake(self: Arc<Self>) {
+        let mut request = Box::pin(self.locks.mutex("y").acquire());
+        let polled = request.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        *self.outcome.lock().unwrap() = Some(polled.map_ok(drop));
+    }
+}
+
+/// The keeper has not returned yet from the wake-up that tells the outcome.
+#[test]
+fn a_wait_does_not_count_any_more_when_its_outcome_is_told() {
+    for is_granted in [false, true] {
+        let world = World::new();
+        let engine = MemoryEngine::new(Arc::clone(&world.store));
+        let locks = Locks::builder(Arc::new(engine)).max_waiting(1).build();
+        let held = world.client().mutex("x").blocking().acquire().unwrap();
+        let limit = if is_granted { crate::PATIENCE } else { Duration::from_millis(1) };
+        let mut waiting = Box::pin(locks.mutex("x").acquire_within(limit));
+        let asks = Arc::new(AsksWhenWoken { locks, outcome: Mutex::new(None) });
+        let waker = Waker::from(Arc::clone(&asks));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let held = Some(held).filter(|_| !is_granted);
+        let outcome = crate::eventually_some("it is woken", || asks.outcome.lock().unwrap().take());
+        assert!(matches!(outcome, Poll::Ready(Ok(()))), "granted: {is_granted}: {outcome:?}");
+        assert_eq!(pollster::block_on(waiting).is_ok(), is_granted);
+        drop(held);
+        world.assert_no_leftovers();
+    }
+}
+
 #[test]
 fn the_limit_of_all_names_counts_every_way_in_which_a_wait_ends() {
     let world = World::new();
-    let engine = MemoryEngine::new(std::sync::Arc::clone(&world.store));
-    let locks = Locks::builder(std::sync::Arc::new(engine)).max_waiting(1).build();
+    let engine = MemoryEngine::new(Arc::clone(&world.store));
+    let locks = Locks::builder(Arc::new(engine)).max_waiting(1).build();
     let other = world.client();
     for round in 0..3 {
         let guard = other.mutex("x").blocking().acquire().unwrap();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Clock, Env, Error, Event, Guard, GuardEnd, Instant, Keeper, Locks, Loss, MemoKind, NewMemo, Observe,
+    All, Clock, Env, Error, Event, Guard, GuardEnd, Instant, Keeper, Locks, Loss, MemoKind, NewMemo, Observe,
     WhenUnreachable,
     memory::{MemoryEngine, MemoryStore},
 };
@@ -20,7 +20,10 @@ use leasehold_testkit::decorators::{Fault, Faulty, Verb};
 use proptest::prelude::*;
 use tokio::time::{sleep, timeout};
 
-use crate::cleanup::{new_store, paused_runtime};
+use crate::{
+    cleanup::{new_store, paused_runtime},
+    sets::OneByOne,
+};
 
 const TTL: Duration = Duration::from_secs(2);
 const MOMENT: Duration = Duration::from_millis(1);
@@ -185,6 +188,84 @@ fn a_loss_that_only_the_release_finds_is_reported_too() {
     });
 }
 
+#[test]
+fn a_set_has_one_begin_and_one_end_for_each_name() {
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, faulty, notes) = observed(&store, &env);
+        let other = observed(&store, &env).0;
+        let set = || locks.all().mutex("a").mutex("b").ttl(TTL);
+        set().acquire().await.unwrap().release().await.unwrap();
+        let granted = ["granted a #1 false false", "granted b #9 false false"];
+        let released = ["released a #1 Released", "released b #9 Released"];
+        assert_eq!(notes.lines(), [&["begun a", "begun b"][..], &granted, &released].concat());
+        let held = other.mutex("b").acquire().await.unwrap();
+        assert!(set().attempts(3).acquire().await.unwrap_err().is_taken());
+        let lines = notes.lines();
+        assert_eq!(lines[..2], ["begun a", "begun b"], "{lines:?}");
+        assert!(
+            lines[2].starts_with("cancelled a ") && lines[3].starts_with("refused b Taken "),
+            "{lines:?}"
+        );
+        assert_eq!(lines.len(), 4, "{lines:?}");
+        // Dropped when the request of the one step is in flight, and in the wait for the second name.
+        for (wait, had_to_wait) in [(Duration::ZERO, "false"), (TTL * 2, "true")] {
+            faulty.next(Verb::Claim, Fault::Late);
+            assert!(timeout(wait, set().acquire()).await.is_err());
+            sleep(MOMENT).await;
+            faulty.deliver_late().await;
+            faulty.clear_planned();
+            sleep(MOMENT).await;
+            let lines = notes.lines();
+            let ends: Vec<_> = lines.iter().filter(|line| line.contains("cancelled")).collect();
+            assert!(ends[0].starts_with("cancelled a ") && ends[0].ends_with("false"), "{lines:?}");
+            assert!(ends[1].starts_with("cancelled b ") && ends[1].ends_with(had_to_wait), "{lines:?}");
+            assert_eq!((ends.len(), &lines[..2]), (2, &["begun a".to_owned(), "begun b".to_owned()][..]));
+            assert!(lines.iter().all(|line| !line.contains("granted") && !line.contains("released")));
+        }
+        drop(held);
+        locks.close(Duration::ZERO).await;
+        assert!(set().acquire().await.unwrap_err().is_closed());
+        assert_eq!(notes.lines(), ["begun a", "begun b", "refused a Closed 0ns", "cancelled b 0ns false"]);
+    });
+}
+
+/// Where no one step takes all names, each name is acquired by a request of its own, which has no events.
+#[test]
+fn a_set_that_is_taken_name_by_name_has_the_events_of_a_set() {
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let notes = Arc::new(Notes::default());
+        let locks = Locks::builder(OneByOne::new(Arc::new(MemoryEngine::new(Arc::clone(&store)))))
+            .keeper(Keeper::on(tokio::runtime::Handle::current()))
+            .env(env.clone())
+            .observe(Arc::clone(&notes) as _)
+            .build();
+        let other = observed(&store, &env).0;
+        let set = || locks.all().mutex("a").mutex("b").ttl(TTL);
+        let held = other.mutex("a").acquire().await.unwrap();
+        assert!(set().attempts(2).acquire().await.unwrap_err().is_taken());
+        let lines = notes.lines();
+        assert!(lines[2].starts_with("refused a Taken "), "{lines:?}");
+        assert!(lines[3].starts_with("cancelled b ") && lines.len() == 4, "{lines:?}");
+        assert!(timeout(TTL, set().acquire()).await.is_err());
+        sleep(MOMENT).await;
+        let lines = notes.lines();
+        let ends = ["cancelled a 2s true", "cancelled b 2s false"];
+        assert_eq!(lines, [&["begun a", "begun b", "queued a Some(0)"][..], &ends].concat());
+        let (result, ()) = tokio::join!(set().acquire(), async {
+            sleep(TTL).await;
+            held.release().await.unwrap();
+        });
+        result.unwrap().release().await.unwrap();
+        let lines = notes.lines();
+        let is_granted = |line: &&String| line.starts_with("granted ");
+        let granted: Vec<_> = lines.iter().filter(is_granted).map(|line| line.split(' ').nth(3)).collect();
+        assert_eq!(granted, [Some("true"), Some("false")], "{lines:?}");
+        assert_eq!(lines.iter().filter(|line| line.starts_with("begun ")).count(), 2, "{lines:?}");
+    });
+}
+
 /// Panics at each event.
 struct Panics(AtomicU64);
 
@@ -326,6 +407,13 @@ enum Act {
         tries: Option<u32>,
         shared: bool,
     },
+    /// Acquires the names whose bits are set.
+    AcquireAll {
+        names: u8,
+        limit: Option<u64>,
+        tries: Option<u32>,
+        shared: bool,
+    },
     /// Drops one of the futures, or one of the guards.
     Cancel(usize),
     Release(usize),
@@ -338,6 +426,8 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         6 => (0_u8..3, prop::option::of(1_u64..4000), prop::option::of(1_u32..4), any::<bool>())
             .prop_map(|(name, limit, tries, shared)| Act::Acquire { name, limit, tries, shared }),
+        3 => (1_u8..8, prop::option::of(1_u64..4000), prop::option::of(1_u32..4), any::<bool>())
+            .prop_map(|(names, limit, tries, shared)| Act::AcquireAll { names, limit, tries, shared }),
         2 => (0_usize..20).prop_map(Act::Cancel),
         4 => (0_usize..20).prop_map(Act::Release),
         2 => (any::<bool>(), 0_u8..3).prop_map(|(reply, verb)| Act::Fault(reply, verb)),
@@ -346,7 +436,10 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-type Acquiring = Pin<Box<dyn Future<Output = Result<Guard, Error>>>>;
+type Acquired = Result<Vec<Guard>, Error>;
+
+/// A request that waits, with the number of its names.
+type Acquiring = (u64, Pin<Box<dyn Future<Output = Acquired>>>);
 
 /// What the user of one `Locks` saw.
 #[derive(Default)]
@@ -361,14 +454,17 @@ struct Seen {
 /// Polls the requests once, and keeps those that wait.
 async fn poll_all(waiting: &mut Vec<Acquiring>, guards: &mut Vec<Guard>, seen: &mut Seen) {
     let mut still_waiting = Vec::new();
-    for mut request in waiting.drain(..) {
+    for (names, mut request) in waiting.drain(..) {
         match timeout(Duration::ZERO, &mut request).await {
-            Ok(Ok(guard)) => {
-                seen.granted += 1;
-                guards.push(guard);
+            Ok(Ok(granted)) => {
+                seen.granted += names;
+                guards.extend(granted);
             }
-            Ok(Err(_)) => seen.refused += 1,
-            Err(_) => still_waiting.push(request),
+            Ok(Err(_)) => {
+                seen.refused += 1;
+                seen.cancelled += names - 1;
+            }
+            Err(_) => still_waiting.push((names, request)),
         }
     }
     *waiting = still_waiting;
@@ -387,15 +483,36 @@ async fn random_history(acts: Vec<Act>) {
                     request = request.attempts(tries);
                 }
                 seen.begun += 1;
-                waiting.push(match limit {
-                    Some(millis) => Box::pin(request.acquire_within(Duration::from_millis(millis))),
-                    None => Box::pin(request.acquire()),
-                });
+                let acquire = match limit {
+                    Some(millis) => request.acquire_within(Duration::from_millis(millis)),
+                    None => request.acquire(),
+                };
+                waiting.push((1, Box::pin(async { acquire.await.map(|guard| vec![guard]) })));
+                poll_all(&mut waiting, &mut guards, &mut seen).await;
+            }
+            Act::AcquireAll { names, limit, tries, shared } => {
+                let wanted: Vec<_> = (0..3).filter(|name| names & (1 << name) != 0).collect();
+                let add = |all: All, name: &u8| match shared {
+                    true => all.read(format!("n{name}")),
+                    false => all.mutex(format!("n{name}")),
+                };
+                let request = wanted.iter().fold(locks.all().ttl(TTL), add);
+                let request = tries.into_iter().fold(request, All::attempts);
+                seen.begun += wanted.len() as u64;
+                let acquire = match limit {
+                    Some(millis) => request.acquire_within(Duration::from_millis(millis)),
+                    None => request.acquire(),
+                };
+                waiting.push((
+                    wanted.len() as u64,
+                    Box::pin(async { acquire.await.map(leasehold_core::Guards::split) }),
+                ));
                 poll_all(&mut waiting, &mut guards, &mut seen).await;
             }
             Act::Cancel(index) if !waiting.is_empty() => {
-                seen.cancelled += 1;
-                drop(waiting.remove(index % waiting.len()));
+                let (names, request) = waiting.remove(index % waiting.len());
+                seen.cancelled += names;
+                drop(request);
             }
             Act::Release(index) if !guards.is_empty() => {
                 let guard = guards.remove(index % guards.len());
@@ -411,7 +528,7 @@ async fn random_history(acts: Vec<Act>) {
         }
         poll_all(&mut waiting, &mut guards, &mut seen).await;
     }
-    seen.cancelled += waiting.len() as u64;
+    seen.cancelled += waiting.iter().map(|(names, _)| names).sum::<u64>();
     drop(waiting);
     for guard in guards {
         seen.lost += u64::from(guard.release().await.is_err_and(|error| error.is_lost()));

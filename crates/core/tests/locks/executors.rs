@@ -108,7 +108,7 @@ fn a_blocking_call_on_the_only_keeper_thread_panics() {
     world.assert_no_leftovers();
 }
 
-/// Keeps the error of a blocking call in an observer, on the thread of the keeper.
+/// Keeps the error of a blocking call in an observer.
 #[derive(Default)]
 struct CallsBlocking {
     locks: std::sync::OnceLock<Locks>,
@@ -125,13 +125,26 @@ impl leasehold_core::Observe for CallsBlocking {
     }
 }
 
+/// On the thread of the keeper, on the workers of a runtime, and on the thread of the user.
 #[test]
-fn a_blocking_call_in_an_observer_on_the_keeper_thread_is_an_error() {
+fn a_blocking_call_in_an_observer_is_an_error() {
+    let on_workers = |workers| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(workers).enable_all().build().unwrap()
+    };
+    calls_blocking_in_an_observer(Keeper::thread());
+    for workers in [1, 2] {
+        let runtime = on_workers(workers);
+        calls_blocking_in_an_observer(Keeper::on(runtime.handle().clone()));
+    }
+}
+
+fn calls_blocking_in_an_observer(keeper: Keeper) {
     let world = World::new();
     let engine = leasehold_core::memory::MemoryEngine::new(std::sync::Arc::clone(&world.store));
     let observer = std::sync::Arc::new(CallsBlocking::default());
-    let locks =
-        Locks::builder(std::sync::Arc::new(engine)).observe(std::sync::Arc::clone(&observer) as _).build();
+    let builder = Locks::builder(std::sync::Arc::new(engine)).keeper(keeper);
+    let locks = builder.observe(std::sync::Arc::clone(&observer) as _).build();
     let other = world.client();
     let [taken, held] = ["taken", "x"].map(|name| other.mutex(name).blocking().acquire().unwrap());
     let request = locks.mutex("x");
@@ -141,8 +154,14 @@ fn a_blocking_call_in_an_observer_on_the_keeper_thread_is_an_error() {
     held.release_blocking().unwrap();
     // The keeper grants, and calls the observer.
     drop(waiter.join().unwrap());
-    let error = crate::eventually_some("the call has ended", || observer.error.lock().unwrap().take());
-    assert!(error.is_misconfigured() && error.to_string().contains("an observer"), "{error}");
+    let ends_with_an_error = || {
+        let error = crate::eventually_some("the call has ended", || observer.error.lock().unwrap().take());
+        assert!(error.is_misconfigured() && error.to_string().contains("an observer"), "{error}");
+    };
+    ends_with_an_error();
+    // The thread of the user grants.
+    drop(locks.mutex("free").blocking().acquire().unwrap());
+    ends_with_an_error();
     drop(taken);
     locks.close_blocking(crate::PATIENCE);
     world.assert_no_leftovers();

@@ -86,7 +86,11 @@ fn concurrent_requests_are_left_to_the_keeper() {
     );
     slow.open(Verb::Claim);
     let guards: Vec<_> = crowd.into_iter().map(|acquire| pollster::block_on(acquire).unwrap()).collect();
+    // All releases are pending at the same time, however fast the keeper is.
+    slow.hold_requests(Verb::Release);
     drop(guards);
+    slow.open(Verb::Release);
+    world.assert_no_leftovers();
     let before = slow.started_on_calling_thread(Verb::Claim);
     locks.mutex("x").blocking().acquire().unwrap().release_blocking().unwrap();
     assert_eq!(slow.started_on_calling_thread(Verb::Claim), before, "the next one may be one of many");

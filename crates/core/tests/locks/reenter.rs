@@ -52,6 +52,26 @@ fn waiting_requests_of_one_owner_get_the_hold_together() {
     }
 }
 
+/// A request of an owner that waits for the owner's own shared guard would wait for ever.
+#[test]
+fn a_queued_writer_of_an_owner_is_refused_when_the_owner_gets_the_name_shared() {
+    let world = World::new();
+    let (locks, other) = (world.client(), world.client());
+    let held = other.mutex("x").blocking().acquire().unwrap();
+    let owner = Owner::new("importer");
+    let mut reader = Box::pin(owner.enter(locks.rw("x").read()));
+    assert!(poll_once(reader.as_mut()).is_none());
+    let mut writer = Box::pin(owner.enter(locks.rw("x").write()));
+    assert!(poll_once(writer.as_mut()).is_none());
+    crate::eventually("a claim waits", || waiter_count(&other, "x") == 1);
+    held.release_blocking().unwrap();
+    let reader = pollster::block_on(reader).unwrap();
+    let error = pollster::block_on(writer).unwrap_err();
+    assert!(error.is_invalid() && error.to_string().contains("holds it shared"), "{error}");
+    drop(reader);
+    world.assert_no_leftovers();
+}
+
 /// A hold that is handed over within the process, or that a try took, brings the other requests of its owner along.
 #[test]
 fn a_hand_over_and_a_try_bring_the_owner_along() {

@@ -6,7 +6,7 @@ use leasehold_core::{BoxFuture, Engine, Env};
 use leasehold_etcd::{Config, EtcdEngine};
 use leasehold_testkit::{
     server::EtcdCluster,
-    suite::{self, Disturbance, Harness, wait_for_no_leftovers},
+    suite::{self, Disturbance, Harness, Stored, wait_for_no_leftovers},
 };
 
 use crate::rig::{Rig, local, locks};
@@ -24,6 +24,10 @@ impl Harness for Rig {
             _ => return Box::pin(std::future::ready(false)),
         }
         Box::pin(std::future::ready(true))
+    }
+
+    fn stored(&self) -> Stored {
+        if self.stores_names_only() { Stored::NamesOnly } else { Stored::Everything }
     }
 
     fn grants_after_releases(&self) -> bool {
@@ -65,14 +69,14 @@ impl Harness for ThreeMembers {
 fn the_etcd_engine_conforms() {
     let rig = Rig::new();
     let report = suite::engine(&rig);
-    assert!(report.passed.len() > 80, "{report}");
+    assert!(report.passed.len() > 110, "{report}");
 }
 
 #[test]
 fn the_etcd_engine_conforms_with_lock_keys() {
     let rig = Rig::with_lock_keys("");
     let report = suite::engine(&rig);
-    assert!(report.passed.len() > 65, "{report}");
+    assert!(report.passed.len() > 90, "{report}");
 }
 
 #[test]
@@ -80,5 +84,5 @@ fn the_etcd_engine_conforms_on_three_members() {
     let cluster = EtcdCluster::start();
     let config = Config::new(cluster.ports().map(local).to_vec());
     let report = suite::engine(&ThreeMembers { cluster, config });
-    assert!(report.passed.len() > 80, "{report}");
+    assert!(report.passed.len() > 110, "{report}");
 }

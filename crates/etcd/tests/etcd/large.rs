@@ -60,7 +60,7 @@ fn a_value_over_the_reply_bound_hides_no_other_key() {
     let _held = hold("zzz");
     // "/locks/big/1"
     rig.put_zeros("L2xvY2tzL2JpZy8x", HUGE_BYTES);
-    let _first = hold("aaa");
+    let first = hold("aaa");
     rig.server.command(&["put", "/locks/big/2", "small"]);
     let views = (0..20).find_map(|_| rig.run(locks.list("")).ok()).expect("a list");
     let names: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.holders[0].foreign)).collect();
@@ -79,4 +79,18 @@ fn a_value_over_the_reply_bound_hides_no_other_key() {
     let error = answer_to(&locks.semaphore("big", 2));
     assert!(error.is_misconfigured() && error.to_string().contains("mutex"), "{error}");
     assert_eq!((shown.holders[0].id.as_str(), shown.waiters[0].id.as_str()), ("1", "2"));
+    // The name "big" has no memo, whoever holds it.
+    let memo_of = |name: &str| {
+        let tries = (0..20).map(|_| locks.read_memo_blocking(name));
+        let is_answer = |error: &leasehold_core::Error| !error.is_unreachable() && !error.is_unknown();
+        tries.into_iter().find(|memo| memo.as_ref().err().is_none_or(is_answer)).expect("an answer")
+    };
+    assert!(memo_of("big").unwrap().is_none());
+    // "leasehold//locks/memo/aaa"
+    rig.put_zeros("bGVhc2Vob2xkLy9sb2Nrcy9tZW1vL2FhYQ==", HUGE_BYTES);
+    let error = memo_of("aaa").unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("no memo of leasehold"), "{error}");
+    let new = leasehold_core::NewMemo::new(leasehold_core::MemoKind::ONCE, "x", Duration::from_secs(60));
+    let error = first.release_with_memo_blocking(new.unwrap()).unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("no memo of leasehold"), "{error}");
 }

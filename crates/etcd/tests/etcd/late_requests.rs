@@ -35,7 +35,7 @@ async fn send_on_dying_connection(
 }
 
 /// Makes a lease that the following claims share: the lease of the first lock is not kept, the lease of the second is.
-async fn make_lease(rig: &Rig, engine: &dyn Engine) {
+pub(crate) async fn make_lease(rig: &Rig, engine: &dyn Engine) {
     for _ in 0..2 {
         let before = rig.claim("b");
         assert!(matches!(engine.claim(&before, How::Create).await, Ok(Answer::Held(_))));
@@ -44,7 +44,7 @@ async fn make_lease(rig: &Rig, engine: &dyn Engine) {
 }
 
 /// Sends a request until the proxy holds it back.
-async fn hold_back<T: std::fmt::Debug>(
+pub(crate) async fn hold_back<T: std::fmt::Debug>(
     proxy: &leasehold_testkit::server::Proxy,
     mut request: impl Future<Output = T> + Unpin,
 ) {
@@ -60,12 +60,12 @@ async fn hold_back<T: std::fmt::Debug>(
 }
 
 /// How often a request is sent until one arrives late: the server drops many when their connection ends.
-const TRIES: usize = 60;
+pub(crate) const TRIES: usize = 60;
 /// The longest time that a late request takes to arrive, by the time that this machine gives to the test.
 const ARRIVAL: Duration = Duration::from_millis(200);
 
 /// Waits until the requests that the proxy let go arrive, as `arrived` reports, or cannot arrive any more.
-fn await_arrival(arrived: impl Fn() -> bool) -> bool {
+pub(crate) fn await_arrival(arrived: impl Fn() -> bool) -> bool {
     let watch = Stopwatch::start();
     loop {
         if arrived() {
@@ -105,6 +105,11 @@ fn a_late_claim_creates_nothing_after_its_release() {
 #[test]
 fn a_late_claim_creates_neither_lock_key_nor_queue_key_after_its_release() {
     release_before_claims_arrive(&Rig::with_lock_keys(""), &[Mode::Exclusive]);
+}
+
+#[test]
+fn a_late_candidate_creates_nothing_after_its_release() {
+    release_before_claims_arrive(&Rig::with_elections(), &[Mode::Exclusive]);
 }
 
 fn release_before_claims_arrive(rig: &Rig, modes: &[Mode]) {

@@ -22,7 +22,7 @@ pub(crate) struct Rig {
     /// The proxy between the suite's clients and the server, so that they can be cut off.
     pub(crate) proxy: Proxy,
     pub(crate) config: Config,
-    has_lock_keys: bool,
+    layout: Layout,
     pub(crate) runtime: tokio::runtime::Runtime,
 }
 
@@ -38,8 +38,8 @@ impl Rig {
         let server = EtcdServer::start(&[&short_elections, arguments].concat());
         let config = Config::new(vec![local(server.port())]);
         let proxy = Proxy::start(server.port());
-        let has_lock_keys = false;
-        Self { server, proxy, config, has_lock_keys, runtime: tokio::runtime::Runtime::new().unwrap() }
+        let layout = Layout::Directory;
+        Self { server, proxy, config, layout, runtime: tokio::runtime::Runtime::new().unwrap() }
     }
 
     /// A rig whose clients have `layout=key` and this prefix.
@@ -50,14 +50,27 @@ impl Rig {
     /// The same on a server with further arguments.
     pub(crate) fn with_lock_keys_on(prefix: &str, arguments: &[&str]) -> Self {
         let mut rig = Self::with(arguments);
-        rig.config = rig.config.layout(Layout::Key).unwrap().prefix(prefix).unwrap();
-        rig.has_lock_keys = true;
+        rig.layout = Layout::Key;
+        rig.config = rig.config.layout(rig.layout).unwrap().prefix(prefix).unwrap();
+        rig
+    }
+
+    /// A rig whose clients have `layout=election`.
+    pub(crate) fn with_elections() -> Self {
+        let mut rig = Self::new();
+        rig.layout = Layout::Election;
+        rig.config = rig.config.layout(rig.layout).unwrap();
         rig
     }
 
     /// Whether the clients have `layout=key`.
     pub(crate) fn has_lock_keys(&self) -> bool {
-        self.has_lock_keys
+        self.layout == Layout::Key
+    }
+
+    /// Whether the server stores only that a name is held, as with `layout=election`.
+    pub(crate) fn stores_names_only(&self) -> bool {
+        self.layout == Layout::Election
     }
 
     pub(crate) fn engine(&self) -> Arc<EtcdEngine> {
@@ -142,8 +155,9 @@ pub(crate) fn first_token(revision: u64) -> u64 {
     revision * u64::from(HAND_OVER_TOKENS)
 }
 
-/// Filters out the keys of leases and fences.
+/// Filters out the keys of leases and fences. The keys of memos stay: they have to end by themselves.
 pub(crate) fn locks(keys: Vec<String>) -> Vec<String> {
-    let is_lock = |key: &String| !key.starts_with("leasehold/") || key.contains("/queue/");
+    let is_own = |key: &String| !["/queue/", "/memo/", "/key-memo/"].iter().any(|part| key.contains(part));
+    let is_lock = |key: &String| !key.starts_with("leasehold/") || !is_own(key);
     keys.into_iter().filter(|key| !key.is_empty() && is_lock(key)).collect()
 }

@@ -66,14 +66,14 @@ fn etcdctl_of(rig: &Rig, (user, password): (&str, &str), command: &[&str]) -> Ou
 fn the_etcd_engine_conforms_with_the_rights_of_a_locker() {
     let rig = with_users(&[]);
     let report = suite::engine(&rig);
-    assert!(report.passed.len() > 80, "{report}");
+    assert!(report.passed.len() > 110, "{report}");
 }
 
 #[test]
 fn the_etcd_engine_conforms_with_lock_keys_and_the_rights_of_a_locker() {
     let rig = with_users_and_lock_keys("/lock/");
     let report = suite::engine(&rig);
-    assert!(report.passed.len() > 65, "{report}");
+    assert!(report.passed.len() > 90, "{report}");
 }
 
 #[test]
@@ -84,6 +84,7 @@ fn a_viewer_lists_and_shows_lock_keys_and_neither_locks_nor_breaks() {
     assert_eq!(rig.run(viewer.show("held")).unwrap().holders[0].token, Some(guard.token().number));
     assert_eq!(rig.run(viewer.list("")).unwrap().len(), 1);
     assert!(viewer.mutex("free").blocking().acquire().unwrap_err().is_denied());
+    assert!(viewer.read_memo_blocking("held").unwrap_err().is_denied(), "a memo may be confidential");
     for force in [false, true] {
         let broken = rig.run(viewer.break_hold("held", guard.token().number, force));
         assert!(broken.unwrap_err().is_denied());
@@ -152,6 +153,7 @@ fn a_viewer_lists_and_shows_and_neither_locks_nor_breaks() {
     assert_eq!(rig.run(viewer.list("")).unwrap().len(), 1);
     rig.run(viewer.guarantee()).unwrap();
     assert!(viewer.mutex("free").blocking().acquire().unwrap_err().is_denied());
+    assert!(viewer.read_memo_blocking("held").unwrap_err().is_denied(), "a memo may be confidential");
     for force in [false, true] {
         assert!(rig.run(viewer.break_hold("held", token, force)).unwrap_err().is_denied());
     }

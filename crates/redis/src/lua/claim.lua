@@ -11,64 +11,25 @@
 -- expiry, 3 while leasehold holds the name in its other layout, else 0.
 -- Invariant: ask creates nothing; a dead claim is answered gone; no claim overtakes a live claim in the queue.
 local function claim_item(i)
-  local request, id = request_of(i), ARGV[3 * i - 1]
-  local action, ttl, entry_life = request.action, tonumber(request.ttl), tonumber(request.entry_life)
-  requester = id
-  local name = load(KEYS[i + 1], ARGV[3 * i - 2])
-  if not name then
+  local claim = read_claim(i)
+  if not claim then
     return 'layout'
   end
-  local record = name.record
-  if action == 'ask' then
+  local name, record, id, request, new = claim.name, claim.name.record, claim.id, claim.request, claim.new
+  if request.action == 'ask' then
     begin_writes(name)
-  end
-
-  -- The answer to a claim that does not hold; `ahead`: how many waiters are ahead of it.
-  local function hint(outcome, ahead)
-    local free_in = (outcome == 'taken' or ahead < WATCHERS) and frees_in(name) or -1
-    local foreign = is_foreign(name) and 1 or 0
-    if foreign == 1 and is_other_layout(name) then
-      foreign = 3
-    elseif foreign == 1 and name.is_no_lock and call('PTTL', name.lock) == -1 then
-      foreign = 2 -- probably no lock at all
-    end
-    return table.concat({ outcome, ahead, free_in, foreign }, ' ')
-  end
-
-  -- The answer to a claim that holds.
-  local function held(holder)
-    return table.concat({ 'held', int(holder.token), holder.tokens, ttl, holder.prev }, ' ')
   end
 
   -- Extends the hold of a claim that holds, and returns the answer: the same grant. nil if the claim does not hold.
   local function answer_holder()
-    local holder
-    if record.mode == 'x' then
-      holder = record.holder.id == id and record.holder.state ~= 'kept' and record.holder
-    elseif record.mode then
-      holder = call('ZSCORE', name.holds, id) and read_entry(name, id)
-    end
+    local holder = hold_of(claim)
     if not holder then
       return nil
     elseif holder.state == '!' then
       return 'gone'
     end
-    confirm(name, id, ttl)
-    return held(holder)
-  end
-
-  -- The entry of the claim, if it is new.
-  local channel, owner = request.client:match('^(%S+) (.*)$')
-  local new = {
-    mode = request.mode, count = tonumber(request.count), limit = tonumber(request.limit),
-    claim = tonumber(request.claim_time), tokens = tonumber(request.tokens),
-    channel = channel, owner = owner, since = now_us,
-  }
-
-  -- The refusal of a claim whose kind of lock or limit differs from that of the present holders; nil or false if they
-  -- are the same.
-  local function clash()
-    return record.limit and record.limit ~= new.limit and 'clash ' .. record.limit
+    confirm(name, id, claim.ttl)
+    return held(claim, holder)
   end
 
   -- Enqueues the claim, at the end.
@@ -77,7 +38,7 @@ local function claim_item(i)
     entry.state, entry.channel = 'waiting', new.channel
     write_entry(name, id, entry)
     call('ZADD', name.queue, (tonumber(last) or 0) + 1, id)
-    call('ZADD', name.entry_ends, now_ms + entry_life, id)
+    call('ZADD', name.entry_ends, now_ms + claim.entry_life, id)
     name.dirty = name.dirty or record.limit ~= new.limit
     record.limit = new.limit
   end
@@ -89,18 +50,11 @@ local function claim_item(i)
       entry.channel = new.channel
       write_entry(name, id, entry)
     end
-    call('ZADD', name.entry_ends, now_ms + entry_life, id)
+    call('ZADD', name.entry_ends, now_ms + claim.entry_life, id)
   end
 
   local function answer()
-    prune(name)
-    if is_foreign(name) then
-      note_foreign(name)
-      if request.reclaims == '1' then
-        reclaim(name)
-      end
-    end
-    settle(name)
+    bring_up_to_date(claim)
     local granted = answer_holder()
     if granted then
       return granted
@@ -112,42 +66,37 @@ local function claim_item(i)
         return 'counter'
       end
       refresh_entry(entry)
-      return hint('waiting', ahead)
+      return hint(claim, 'waiting', ahead)
     elseif entry then
       -- The claim missed its grant, and goes to the end of the queue.
-      local refused = clash()
+      local refused = clash(claim)
       if refused then
         return refused
       end
       enqueue(entry)
       settle(name)
-      return answer_holder() or hint('waiting', call('ZRANK', name.queue, id))
+      return answer_holder() or hint(claim, 'waiting', call('ZRANK', name.queue, id))
     end
-    if action == 'ask' or has_tombstone(name, id) then
+    if request.action == 'ask' then
       return 'gone'
     end
-    local refused = clash()
-    if refused then
+    local refused, waiters = refusal(claim)
+    if not refused then
+      grant(name, id, new, mint(name, new), claim.ttl, '')
+      return held(claim, new)
+    elseif refused ~= 'taken' then
       return refused
-    end
-    ahead = call('ZCARD', name.queue)
-    if ahead == 0 and fits(name, new) then
-      if not newest_token(name) then
-        return 'counter'
-      end
-      grant(name, id, new, mint(name, new), ttl, '')
-      return held(new)
     elseif request.may_queue == '0' then
-      return hint('taken', ahead)
+      return hint(claim, 'taken', waiters)
     elseif call('ZCARD', name.entry_ends) >= MAX_WAITERS then
       return 'full'
     end
     enqueue(new)
-    return hint('waiting', ahead)
+    return hint(claim, 'waiting', waiters)
   end
 
   local reply = answer()
-  save(name, ttl)
+  save(name, claim.ttl)
   if reply:sub(1, 7) == 'waiting'
     and math.min(call('PTTL', name.entry_ends), call('PTTL', name.queue)) < MIN_QUEUE_LIFE
   then

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Answer, Claim, Engine, How, Loss, Mode, Notification, Previous, Released, Renewed, TimeLeft, Token,
+    AllAnswer, Answer, Claim, Engine, Fault, How, Loss, Mode, Notification, Previous, Released, Renewed,
+    TimeLeft, Token,
 };
 use leasehold_redis::Layout;
 
@@ -62,6 +63,46 @@ fn a_release_in_a_migrating_slot_affects_no_other_claim() {
         }
         rig.cluster().close_slot(slot).unwrap();
         for (claim, grant) in &cases {
+            assert!(matches!(engine.release(&[release_of(claim, Some(grant))]).await[..], [Released::Freed]));
+        }
+    });
+    rig.until("nothing is left", || rig.leftovers().is_empty());
+}
+
+/// While a slot migrates, a set of its names is neither granted nor called taken.
+#[test]
+fn no_set_is_judged_by_a_part_of_its_keys() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let (slot, _, to) = rig.slot_and_nodes("{x}");
+    let names = ["{x}1", "{x}2"];
+    let engine = rig.engine();
+    let holders = names.map(|name| rig.claim(name));
+    let set = names.map(|name| Claim { may_queue: false, ..rig.claim(name) });
+    rig.run(async {
+        let mut grants = Vec::new();
+        for holder in &holders {
+            grants.push(granted(&engine, holder).await);
+        }
+        let answer = engine.claim_all(&set).await;
+        assert!(matches!(answer, Ok(AllAnswer::Taken { index: 0, .. })), "{answer:?}");
+        rig.cluster().open_slot(slot, to).unwrap();
+        for moved in [false, true] {
+            if moved {
+                while rig.cluster().move_keys(slot, 100).unwrap() > 0 {}
+            }
+            // The lock keys are on one node, and other keys of these names exist on no node.
+            let error = engine.claim_all(&set).await.unwrap_err();
+            assert!(error.fault == Fault::Retry && error.message.contains("is moving"), "{error:?}");
+        }
+        rig.cluster().close_slot(slot).unwrap();
+        for (holder, grant) in holders.iter().zip(&grants) {
+            assert!(matches!(
+                engine.release(&[release_of(holder, Some(grant))]).await[..],
+                [Released::Freed]
+            ));
+        }
+        let Ok(AllAnswer::Held(grants)) = engine.claim_all(&set).await else { panic!("both are free") };
+        for (claim, grant) in set.iter().zip(&grants) {
             assert!(matches!(engine.release(&[release_of(claim, Some(grant))]).await[..], [Released::Freed]));
         }
     });

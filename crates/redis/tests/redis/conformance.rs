@@ -104,6 +104,8 @@ fn locker_rights_allow_locking_and_nothing_else() {
         std::thread::spawn(move || other.mutex("m").blocking().acquire_within(crate::rig::PATIENCE));
     rig.until("it waits", || rig.show("m").waiters.len() == 1);
     rig.run(guard.confirm()).unwrap();
+    let set = locks.all().mutex("x").read("y").permits("z", 1, 2);
+    set.blocking().try_acquire().unwrap().release_blocking().unwrap();
     for guard in [guard, reader, permit] {
         guard.release_blocking().unwrap();
     }

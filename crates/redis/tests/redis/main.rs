@@ -48,6 +48,7 @@ mod rig;
 mod sentinel;
 mod sentinel_failovers;
 mod sentinel_rig;
+mod sets;
 mod sockets;
 mod stale_deadlines;
 mod stops;

@@ -13,7 +13,7 @@ use leasehold_core::{
     memory::{MemoryEngine, MemoryStore},
 };
 use leasehold_redis::RedisEngine;
-use leasehold_testkit::oracle::StoppedClock;
+use leasehold_testkit::oracle::{SetReply, Sets, StoppedClock, takes_sets};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
@@ -27,11 +27,35 @@ const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
 #[derive(Clone, Debug)]
 enum Step {
-    Claim { number: usize, asks: bool },
-    Renew { number: usize, wrong: bool },
-    Release { number: usize, with_token: bool, wrong: bool, abandoned: bool, min_hold: bool },
-    Break { number: usize, force: bool },
+    Claim {
+        number: usize,
+        asks: bool,
+    },
+    Renew {
+        number: usize,
+        wrong: bool,
+    },
+    Release {
+        number: usize,
+        with_token: bool,
+        wrong: bool,
+        abandoned: bool,
+        min_hold: bool,
+    },
+    Break {
+        number: usize,
+        force: bool,
+    },
     Look,
+    /// New claims of all names in one step.
+    Set {
+        modes: Vec<Mode>,
+        tokens: u32,
+    },
+    /// Releases one of the holds of such claims.
+    ReleaseOfSet {
+        number: usize,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -71,15 +95,19 @@ fn step() -> impl Strategy<Value = Step> {
                 number, with_token, wrong, abandoned, min_hold,
             },
         ),
-        1 => (number, any::<bool>()).prop_map(|(number, force)| Step::Break { number, force }),
+        1 => (number.clone(), any::<bool>()).prop_map(|(number, force)| Step::Break { number, force }),
         1 => Just(Step::Look),
+        3 => (prop::collection::vec(mode(), NAMES), 1_u32..5)
+            .prop_map(|(modes, tokens)| Step::Set { modes, tokens }),
+        2 => number.prop_map(|number| Step::ReleaseOfSet { number }),
     ]
 }
 
-/// One engine: its clients, and the last grant of each claim.
+/// One engine: its clients, the last grant of each claim, and the holds of sets.
 struct System {
     clients: Vec<Arc<dyn Engine>>,
     tokens: [Option<Grant>; CLAIMS],
+    sets: Sets,
 }
 
 /// The content of an answer, without the parts that may differ between the engines.
@@ -96,11 +124,16 @@ enum Reply {
     Gone,
     Error(leasehold_core::Fault),
     Other(String),
+    Set(SetReply),
     Seen(Option<Mode>, Vec<(String, String)>, Vec<String>),
 }
 
 impl System {
-    async fn step(&mut self, step: &Step, claims: &[Claim]) -> Reply {
+    fn new(clients: Vec<Arc<dyn Engine>>) -> Self {
+        Self { clients, tokens: Default::default(), sets: Sets::default() }
+    }
+
+    async fn step(&mut self, step: &Step, claims: &[Claim], names: &[Name]) -> Reply {
         match *step {
             Step::Claim { number, asks } => {
                 let how = if asks { How::Ask } else { How::Create };
@@ -164,6 +197,15 @@ impl System {
                 held.sort();
                 Reply::Seen(mode, held, waiters.into_iter().map(|waiter| waiter.id).collect())
             }
+            Step::Set { ref modes, tokens } => {
+                let engine = Arc::clone(&self.clients[0]);
+                let pattern = Claim { tokens, ..claims[0].clone() };
+                Reply::Set(self.sets.claim(&*engine, names, modes, &pattern).await)
+            }
+            Step::ReleaseOfSet { number } => {
+                let engine = Arc::clone(&self.clients[number % CLIENTS]);
+                Reply::Other(format!("{:?}", self.sets.release_one(&*engine, number).await))
+            }
         }
     }
 
@@ -189,11 +231,12 @@ pub(crate) fn compare_with_memory_engine(engine: impl Fn() -> Arc<RedisEngine>, 
         let begin = std::time::Instant::now();
         let store = MemoryStore::new(Lineage::new(1), Arc::new(StoppedClock));
         let memory = (0..CLIENTS).map(|_| Arc::new(MemoryEngine::new(Arc::clone(&store))) as Arc<dyn Engine>).collect();
-        let mut oracle = System { clients: memory, tokens: Default::default() };
-        let mut tested = System { clients: redis.clone(), tokens: Default::default() };
+        let mut oracle = System::new(memory);
+        let mut tested = System::new(redis.clone());
+        let names: Vec<Name> = (0..NAMES).map(|name| Name::new(&format!("run-{run}-{name}")).unwrap()).collect();
         let claims: Vec<Claim> = kinds.iter().enumerate().map(|(number, kind)| Claim {
             id: ClaimId((u128::from(run) << 64 | number as u128).to_be_bytes()),
-            name: Name::new(&format!("run-{run}-{}", kind.name)).unwrap(),
+            name: names[kind.name].clone(),
             mode: kind.mode,
             ttl: HOUR,
             claim_time: HOUR,
@@ -202,9 +245,11 @@ pub(crate) fn compare_with_memory_engine(engine: impl Fn() -> Arc<RedisEngine>, 
             owner: format!("owner {number}").into(),
             stops_on_term: false,
         }).collect();
+        let takes_sets = takes_sets(&*redis[0], &names);
+        let is_possible = |step: &&Step| takes_sets || !matches!(step, Step::Set { .. });
         runtime.block_on(async {
-            for (position, step) in steps.iter().enumerate() {
-                let (expected, actual) = (oracle.step(step, &claims).await, tested.step(step, &claims).await);
+            for (position, step) in steps.iter().filter(is_possible).enumerate() {
+                let (expected, actual) = (oracle.step(step, &claims, &names).await, tested.step(step, &claims, &names).await);
                 // If the machine stalled, tombstones may have expired: such a run does not count.
                 prop_assume!(begin.elapsed() < redis[0].profile().request_life);
                 prop_assert_eq!(&expected, &actual, "step {} {:?}", position, step);

@@ -43,6 +43,9 @@ fn a_grant_on_too_few_replicas_is_withdrawn() {
     assert_eq!(error.kind(), ErrorKind::Unreachable, "a definite answer: {error}");
     assert!(error.to_string().contains("only 1 of the 2 replicas"), "{error}");
     assert!(!rig.has(0, "lock:a"), "the grant was released");
+    let error = locks.all().mutex("a").mutex("b").blocking().try_acquire().unwrap_err();
+    assert!(error.is_unreachable() && error.to_string().contains("only 1 of the 2 replicas"), "{error}");
+    assert!(!rig.has(0, "lock:a") && !rig.has(0, "lock:b"), "both grants were released");
     // A claim that gives up waiting gets the same error, because no other claim holds the name.
     let error = locks.mutex("a").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("only 1 of the 2 replicas"), "{error}");

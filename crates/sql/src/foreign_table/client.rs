@@ -4,7 +4,8 @@
 //! now with a token. The second writes the token into the owner text and commits. The commit is the only request that
 //! grants. It is sent only while the row is locked by this transaction, and only by a claim that still wants it. So a
 //! late commit cannot come after a release (R9): a release of a claim whose commit was not answered waits for the lock
-//! of that transaction, and then sees what it did.
+//! of that transaction, and then sees what it did. A claim that is dropped leaves its commit to a task, so that the
+//! commit is answered all the same (see [`Commit`]).
 
 use std::{
     collections::HashMap,
@@ -17,6 +18,7 @@ use leasehold_core::{
 };
 
 use super::{
+    commit::{Commit, Outcome},
     format::Key,
     owner_text::{OwnerText, State},
     pool::Pool,
@@ -48,11 +50,12 @@ pub(super) struct Own {
     /// What tells the row of this hold from others, where the row has no owner.
     pub(super) identity: String,
     pub(super) token: Token,
+    pub(super) commit: Commit,
 }
 
 /// One client of a table.
 pub(crate) struct Client {
-    pub(super) pool: Pool,
+    pub(super) pool: Arc<Pool>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) in_flight: InFlight,
     /// The holds of this client, and its claims whose commit was sent, until they are released.
@@ -72,7 +75,8 @@ impl Client {
     pub(crate) fn new(connector: Box<dyn Connector>, env: &Env, connections: usize) -> Self {
         let (in_flight, own) = Default::default();
         let clock = Arc::clone(&env.clock);
-        Self { pool: Pool::new(connector, Arc::clone(&clock), connections), clock, in_flight, own }
+        let pool = Arc::new(Pool::new(connector, Arc::clone(&clock), connections));
+        Self { pool, clock, in_flight, own }
     }
 
     /// What this client knows of a claim whose commit it has sent.
@@ -147,7 +151,7 @@ impl Client {
     }
 
     async fn try_create(&self, claim: &Claim) -> Result<Answer, Failed> {
-        let _row_wait = self.pool.row_wait().await;
+        let row_wait = self.pool.row_wait().await;
         let mut borrowed = self.pool.borrow(Access::Lock).await?;
         let key = borrowed.conn.format().key_of(&claim.name)?;
         let owner = OwnerText::claiming(claim.id, &claim.owner);
@@ -163,19 +167,19 @@ impl Client {
                 let granted = owner.with_token(token.number);
                 let marked = format.change_owner(&key, &owner.text(room), &granted.text(room));
                 let steps: Vec<Step> = marked.map(Step::Run).into_iter().chain([Step::Commit]).collect();
-                let own = Own { name: claim.name.clone(), owner: granted, identity, token };
+                let (committing, commit) = Commit::begin();
+                let own = Own { name: claim.name.clone(), owner: granted, identity, token, commit };
                 if !self.announce(claim.id, own) {
                     borrowed.conn.run(&[Step::Rollback]).await?;
                     borrowed.give_back();
                     return Ok(Answer::Gone);
                 }
-                if let Err(failed) = borrowed.conn.run(&steps).await {
+                if let Err(failed) = committing.run(borrowed, row_wait, steps).await {
                     if failed.fault != Fault::Unknown {
                         self.forget(claim.id);
                     }
                     return Err(failed);
                 }
-                borrowed.give_back();
                 Ok(Answer::Held(grant(token, ttl)))
             }
         }
@@ -227,7 +231,11 @@ impl Client {
         hold: &Hold,
         own: &Own,
     ) -> Result<Result<Option<std::time::Duration>, Loss>, Failed> {
-        let is_unsettled = self.in_flight.is_unsettled(hold.id, self.clock.now());
+        let is_unsettled = match own.commit.outcome().await {
+            Outcome::Done => false,
+            Outcome::Failed => return Ok(Err(Loss::Gone)),
+            Outcome::Unknown => self.in_flight.is_unsettled(hold.id, self.clock.now()),
+        };
         let mut borrowed = self.pool.borrow(Access::Lock).await?;
         let format = borrowed.conn.format();
         let key = format.key_of(&hold.name)?;

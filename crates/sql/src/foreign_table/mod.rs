@@ -8,6 +8,7 @@
 
 mod client;
 mod columns;
+mod commit;
 mod ddl;
 mod engine;
 mod format;

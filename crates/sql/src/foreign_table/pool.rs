@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use leasehold_core::{Clock, Fault, Instant};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::store::{Access, Connection, Connector};
 use crate::{client::lock_mutex, database::Failed, pool_wait::wait_for_returned};
@@ -22,9 +22,9 @@ pub(crate) struct Pool {
     /// How many connections there are at most.
     most: usize,
     /// One permit for each connection that a request uses.
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     /// Limits the requests that wait for the row of a name, so that renewals and releases find a connection.
-    row_wait_permits: Semaphore,
+    row_wait_permits: Arc<Semaphore>,
     /// Connections that were opened for locks.
     idle: Mutex<Vec<Idle>>,
     /// Notified when a connection becomes idle.
@@ -33,32 +33,34 @@ pub(crate) struct Pool {
 
 /// A connection taken out of the pool. Unless it is [given back](Self::give_back), dropping it closes it: it is
 /// possibly in the middle of a transaction.
-pub(crate) struct Borrowed<'a> {
+pub(crate) struct Borrowed {
     pub(crate) conn: Box<dyn Connection>,
     /// What the connection was opened for: what locks need was checked only if it was opened for locks.
     opened_for: Access,
-    pool: &'a Pool,
-    _permit: SemaphorePermit<'a>,
+    pool: Arc<Pool>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Pool {
     /// A pool of `most` connections at most: two at least.
     pub(crate) fn new(connector: Box<dyn Connector>, clock: Arc<dyn Clock>, most: usize) -> Self {
         let (idle, returned) = Default::default();
-        let (permits, row_wait_permits) = (Semaphore::new(most), Semaphore::new(most - 1));
+        let (permits, row_wait_permits) =
+            (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(most - 1)));
         Self { connector, clock, most, permits, row_wait_permits, idle, returned }
     }
 
     /// Waits until a request may wait for the row of a name. To be called before [`borrow`](Self::borrow).
-    pub(crate) async fn row_wait(&self) -> Option<SemaphorePermit<'_>> {
+    pub(crate) async fn row_wait(&self) -> Option<OwnedSemaphorePermit> {
         // The semaphore is never closed.
-        self.row_wait_permits.acquire().await.ok()
+        Arc::clone(&self.row_wait_permits).acquire_owned().await.ok()
     }
 
     /// Borrows an idle connection, or opens one.
-    pub(crate) async fn borrow(&self, access: Access) -> Result<Borrowed<'_>, Failed> {
+    pub(crate) async fn borrow(self: &Arc<Self>, access: Access) -> Result<Borrowed, Failed> {
         // The semaphore is never closed.
-        let permit = self.permits.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let permit = permit.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
         let (conn, opened_for) = match self.take_idle() {
             Some(conn) => (conn, Access::Lock),
             None => match self.open(access).await {
@@ -72,7 +74,7 @@ impl Pool {
                 opened => (opened?, access),
             },
         };
-        Ok(Borrowed { conn, opened_for, pool: self, _permit: permit })
+        Ok(Borrowed { conn, opened_for, pool: Arc::clone(self), _permit: permit })
     }
 
     /// The connection used last, if one is idle.
@@ -95,7 +97,7 @@ impl Pool {
     }
 }
 
-impl Borrowed<'_> {
+impl Borrowed {
     /// Returns the connection to the pool. A connection that was opened only to look is closed: nothing has checked
     /// that locks can use it.
     pub(crate) fn give_back(self) {

@@ -6,6 +6,7 @@ use leasehold_core::{Release, Released};
 
 use super::{
     client::{Client, Own, settling},
+    commit::Outcome,
     owner_text::State,
     row::StoredRow,
     statements::Reading,
@@ -44,6 +45,11 @@ impl Client {
 
     /// Frees the row of a hold. Returns whether the row was that of the hold, not broken.
     async fn free(&self, release: &Release, own: &Own, is_unsettled: bool) -> Result<bool, Failed> {
+        let is_unsettled = match own.commit.outcome().await {
+            Outcome::Done => false,
+            Outcome::Failed => return Ok(false),
+            Outcome::Unknown => is_unsettled,
+        };
         let mut borrowed = self.pool.borrow(Access::Lock).await?;
         let format = borrowed.conn.format();
         let key = format.key_of(&release.name)?;

@@ -16,7 +16,9 @@ use crate::{
 };
 
 /// The number of statements in `lock_new.sql`. Their results come before the results of `read.sql`.
-const LOCK_NEW_STATEMENTS: usize = 2;
+pub(super) const LOCK_NEW_STATEMENTS: usize = 2;
+/// The number of statements in `read.sql`.
+pub(super) const READ_STATEMENTS: usize = 3;
 
 /// Runs one transaction: reads the rows of the name, applies the verb, writes the changes.
 pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, RequestError> {

@@ -17,6 +17,7 @@ use mysql_async::Params;
 
 use super::{
     apply::apply,
+    apply_all::apply_all,
     config::Config,
     conn::ResultSet,
     error::{Commits, RequestError},
@@ -41,6 +42,7 @@ use crate::{
     memo::{MemoWritten, StoredMemo},
     row::{ClientId, duration_micros, kind_of, previous_of},
     step::{Changes, ClientMessage, ClientNotification, Snapshot, Verb},
+    step_all::AllChanges,
 };
 
 /// How many times a request is tried before its caller gets an error.
@@ -299,6 +301,25 @@ impl Database for Mysql {
                     Err(request_error) => {
                         // Closes this connection before the next one is opened, to keep the number of connections
                         // small.
+                        drop(borrowed);
+                        self.allow_retry(request_error, tries.next())?;
+                    }
+                }
+            }
+        })
+    }
+
+    fn claim_all<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> DbFuture<'a, AllChanges> {
+        Box::pin(async move {
+            let mut tries = 1..TRIES;
+            loop {
+                let mut borrowed = self.pool.borrow().await?;
+                match apply_all(&mut borrowed.conn, claims, client).await {
+                    Ok(all) => {
+                        borrowed.give_back()?;
+                        return Ok(all);
+                    }
+                    Err(request_error) => {
                         drop(borrowed);
                         self.allow_retry(request_error, tries.next())?;
                     }

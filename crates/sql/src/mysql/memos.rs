@@ -3,7 +3,7 @@
 use leasehold_core::{Fault, Lineage, MemoWrite, Written};
 
 use super::{
-    apply::{change_statements, snapshot},
+    apply::{READ_STATEMENTS, change_statements, snapshot},
     conn::{Conn, ResultSet},
     error::{Commits, RequestError},
     rows::ColumnReader,
@@ -15,9 +15,6 @@ use crate::{
     memo::{MemoRow, MemoStep, MemoWritten, StoredHead, StoredMemo},
     step::Snapshot,
 };
-
-/// The number of results of `read.sql`.
-const READ_SETS: usize = 3;
 
 /// Decodes the result of `memo_read.sql`, from tables of this lineage.
 pub(super) fn stored(sets: &[ResultSet], lineage: Lineage) -> Result<Option<Timed<StoredMemo>>, Failed> {
@@ -69,7 +66,7 @@ pub(super) async fn write(conn: &mut Conn, write: &MemoWrite) -> Result<Timed<Me
     let never = |execute_error: super::error::ExecuteError| RequestError::of(&execute_error, Commits::Never);
     let sets = conn.execute(&text).await.map_err(never)?;
     let sets = sets.get(conn.begin_count()..).unwrap_or_default();
-    let snapshot = snapshot(conn, sets.get(..READ_SETS).unwrap_or_default())?;
+    let snapshot = snapshot(conn, sets.get(..READ_STATEMENTS).unwrap_or_default())?;
     let Some(snapshot) = snapshot else {
         // A name without a row is not held.
         let now = time(sets)?;
@@ -77,7 +74,7 @@ pub(super) async fn write(conn: &mut Conn, write: &MemoWrite) -> Result<Timed<Me
         conn.execute(&end).await.map_err(never)?;
         return Ok(Timed { now, value: MemoWritten { written: Ok(Written::Overtaken), changes: None } });
     };
-    let stored = sets.get(READ_SETS..).unwrap_or_default().iter().flat_map(|set| &set.rows).next();
+    let stored = sets.get(READ_STATEMENTS..).unwrap_or_default().iter().flat_map(|set| &set.rows).next();
     let stored = stored.map(stored_head).transpose()?;
     let MemoStep { written, row, changes } = snapshot.write_memo(write, stored.as_ref())?;
     let mut statements: Vec<String> = row.iter().map(|row| put(&name_literal, row)).collect();
@@ -94,7 +91,7 @@ pub(super) async fn write(conn: &mut Conn, write: &MemoWrite) -> Result<Timed<Me
 
 /// The time of the database, the last result of `read.sql`.
 fn time(sets: &[ResultSet]) -> Result<i64, Failed> {
-    let row = sets.get(READ_SETS - 1).and_then(|set| set.rows.first());
+    let row = sets.get(READ_STATEMENTS - 1).and_then(|set| set.rows.first());
     let row = row.ok_or_else(|| Failed::new(Fault::Internal, "the database did not return its time"))?;
     ColumnReader::new(row).next()
 }

@@ -1,6 +1,7 @@
 //! MySQL and MariaDB: their part of the engine, and the tables that they use.
 
 mod apply;
+mod apply_all;
 mod config;
 pub(crate) mod conn;
 mod database;

@@ -23,14 +23,14 @@ const BEGIN: &str = "BEGIN";
 /// more than 3 s means that another session is stuck.
 pub(super) const BEGIN_WITH_LONG_LOCK_TIMEOUT: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
 /// Lets a transaction that has begun wait longer for locks.
-const LONG_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '3s'";
+pub(super) const LONG_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '3s'";
 /// Begins a transaction in a session with unknown settings, behind a pooler.
 const BEGIN_BEHIND_POOLER: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '3s'; \
     SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'; \
     SET LOCAL search_path = pg_catalog, pg_temp";
 
 /// All statements that a transaction may execute.
-const STATEMENTS: [&Sql; 4] = [&LOCK, &LOCK_NEW, &CLAIMS, &WRITE];
+pub(super) const STATEMENTS: [&Sql; 4] = [&LOCK, &LOCK_NEW, &CLAIMS, &WRITE];
 
 /// Runs one transaction: reads the rows of the name, applies the verb, writes the changes.
 pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, Failed> {
@@ -124,7 +124,7 @@ pub(super) async fn commit_with(
 }
 
 /// Executes `write.sql`, whose 32 parameters are in the order of its text.
-async fn execute_write(conn: &Conn, name: &str, changes: &Changes) -> Result<(), Error> {
+pub(super) async fn execute_write(conn: &Conn, name: &str, changes: &Changes) -> Result<(), Error> {
     let no_row = LockRow::default();
     let LockRow { holder, claims, ended, ended_upto, ended_until, .. } =
         changes.lock.as_ref().unwrap_or(&no_row);

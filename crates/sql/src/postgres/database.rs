@@ -9,6 +9,7 @@ use tokio_postgres::{Row, types::ToSql};
 
 use super::{
     apply::apply,
+    apply_all::apply_all,
     config::Config,
     error::{Stage, classify, is_locked_out},
     guarantee::{SETTINGS, guarantee},
@@ -31,6 +32,7 @@ use crate::{
     memo::{MemoWritten, StoredMemo},
     row::{ClientId, duration_micros, first_token, previous_code},
     step::{Changes, ClientNotification, Snapshot, Verb},
+    step_all::AllChanges,
 };
 
 /// How many times inspection waits for tables that others keep locked, each time for the lock timeout of a statement.
@@ -356,6 +358,15 @@ impl Database for Postgres {
             let changes = apply(&borrowed.conn, name, verb).await?;
             borrowed.give_back()?;
             Ok(changes)
+        })
+    }
+
+    fn claim_all<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> DbFuture<'a, AllChanges> {
+        Box::pin(async move {
+            let borrowed = self.listener.borrow_for_transaction().await?;
+            let all = apply_all(&borrowed.conn, claims, client).await?;
+            borrowed.give_back()?;
+            Ok(all)
         })
     }
 

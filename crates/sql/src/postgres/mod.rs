@@ -1,6 +1,7 @@
 //! PostgreSQL: its part of the engine, and the tables that it uses.
 
 mod apply;
+mod apply_all;
 mod config;
 mod conn;
 mod database;

@@ -270,7 +270,14 @@ impl SessionClient {
         let taken = {
             let mut state = lock_mutex(&self.state);
             let is_current = state.table.terms().number == conn.number;
-            let taken = if is_current { state.table.take_batch() } else { None };
+            // While the client handles the reply to the first half, the server works on the second one. One batch with
+            // everything would leave the server without work meanwhile, and would stay one: its reply makes all tasks
+            // ready at the same time.
+            let taken = match state.batches_in_flight {
+                _ if !is_current => None,
+                0 => state.table.take_half(),
+                _ => state.table.take_batch(),
+            };
             state.is_sender_due = false;
             state.batches_in_flight += usize::from(taken.is_some());
             // A batch has bounds, and the session may be a new one: what is left is for another task.

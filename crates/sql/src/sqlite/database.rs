@@ -27,6 +27,7 @@ use crate::{
     memo::{MemoStep, MemoWritten, StoredMemo},
     row::{ClientId, previous_code},
     step::{Changes, ClientNotification, Reply, Snapshot, Verb},
+    step_all::{AllChanges, claim_all},
 };
 
 /// An SQLite database, as one client uses it.
@@ -110,14 +111,7 @@ fn step(scope: &Scope<'_>, name: &Name, verb: &Verb) -> Result<Changes, Failed> 
     if let Verb::Renew { token, .. } = verb
         && token.lineage != scope.file.lineage
     {
-        let reply = Reply::Renewed(Err(Loss::Replaced));
-        return Ok(Changes {
-            reply,
-            lock: None,
-            changed_claims: Vec::new(),
-            deleted_claims: Vec::new(),
-            notifications: Vec::new(),
-        });
+        return Ok(Changes { reply: Reply::Renewed(Err(Loss::Replaced)), ..Changes::none() });
     }
     snapshot(scope, name)?.apply(verb)
 }
@@ -248,6 +242,18 @@ impl Database for Sqlite {
             let changes = step(scope, &name, &verb)?;
             write_changes(scope, &name, &changes, own_id)?;
             Ok(Timed { now: scope.now, value: changes })
+        }))
+    }
+
+    fn claim_all<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> DbFuture<'a, AllChanges> {
+        let (claims, own_id) = (claims.to_vec(), self.id);
+        Box::pin(self.run(Access::Write, move |scope| {
+            let snapshots: Vec<_> = claims.iter().map(|claim| snapshot(scope, &claim.name)).collect();
+            let all = claim_all(&snapshots, &claims, client);
+            for (claim, changes) in claims.iter().zip(&all.changes) {
+                write_changes(scope, &claim.name, changes, own_id)?;
+            }
+            Ok(all)
         }))
     }
 

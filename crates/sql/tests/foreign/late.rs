@@ -3,6 +3,7 @@
 use std::{cell::Cell, time::Duration};
 
 use leasehold_core::{Answer, Claim, Engine, Fault, How, Released};
+use leasehold_sql::Layout;
 
 use super::{LAYOUTS, Site, name, released, table, try_claim};
 use crate::until::PATIENCE;
@@ -37,6 +38,36 @@ pub(crate) async fn a_commit_under_way_creates_nothing_after_the_release(site: &
         until("the transaction of the claim has ended", || site.open_claims() == 0).await;
         assert_eq!(site.query(site.sql().held_rows(layout)), [""; 0], "{layout:?} {}", name(layout));
     }
+}
+
+pub(crate) async fn claims_dropped_while_they_commit_leave_no_row(site: &impl Site) {
+    for layout in LAYOUTS {
+        site.query(site.sql().plain_table(layout));
+        a_claim_dropped_while_it_commits_leaves_no_row(site, layout).await;
+    }
+}
+
+/// A claim that is dropped while its commit is under way is freed by its release, also where the row itself does not
+/// tell whose it is.
+pub(crate) async fn a_claim_dropped_while_it_commits_leaves_no_row(site: &impl Site, layout: Layout) {
+    let (ours, claim) = (site.engine(table(layout)), try_claim(layout));
+    connect(&*ours, &claim).await;
+    let proxy = site.proxy();
+    proxy.hold_answers();
+    let until_the_commit = async {
+        until("the row is written", || site.open_claims() > 0).await;
+        proxy.hold_requests();
+        proxy.release_answers();
+        until("the commit is under way", || proxy.holds_a_request()).await;
+    };
+    tokio::select! {
+        answer = ours.claim(&claim, How::Create) => panic!("{layout:?}: {answer:?}"),
+        () = until_the_commit => {}
+    }
+    proxy.release_held();
+    let answer = released(&*ours, &claim, None).await;
+    assert!(matches!(answer, Released::Freed), "{layout:?}: {answer:?}");
+    assert_eq!(site.query(site.sql().held_rows(layout)), [""; 0], "{layout:?}");
 }
 
 /// An unanswered commit is asked for, and the hold is the one of the commit.

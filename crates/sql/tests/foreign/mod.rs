@@ -158,6 +158,7 @@ macro_rules! foreign_table_tests {
             a_commit_under_way_creates_nothing_after_the_release = late::a_commit_under_way_creates_nothing_after_the_release;
             a_claim_released_in_its_first_round_commits_nothing = late::a_claim_released_in_its_first_round_commits_nothing;
             a_job_that_outlives_its_time_frees_the_row_of_the_next_holder = steps::a_job_that_outlives_its_time_frees_the_row_of_the_next_holder;
+            claims_dropped_while_they_commit_leave_no_row = late::claims_dropped_while_they_commit_leave_no_row;
             an_unanswered_commit_is_asked_for = late::an_unanswered_commit_is_asked_for;
         }
 

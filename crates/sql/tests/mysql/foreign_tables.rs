@@ -216,6 +216,13 @@ async fn a_row_that_may_be_of_another_program_stays() {
     held(&*ours, &try_claim(layout)).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_dropped_while_it_commits_leaves_no_row() {
+    let rig = Rig::new();
+    rig.query(DIALECT.wide[4]);
+    late::a_claim_dropped_while_it_commits_leaves_no_row(&rig, Layout::Insert).await;
+}
+
 impl Rig {
     fn engine_as_proxied(&self, layout: Layout) -> Arc<ForeignTableEngine> {
         Site::engine(self, table(layout))

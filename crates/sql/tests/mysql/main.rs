@@ -38,6 +38,7 @@ mod rig;
 mod rights;
 mod room;
 mod sessions;
+mod sets;
 mod slots;
 mod unknown;
 #[path = "../until/mod.rs"]

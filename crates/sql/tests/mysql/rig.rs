@@ -6,8 +6,8 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, Broken, Claim, ClaimId, Engine, Env, Fault, Grant, Hold, How, Inspect, Mode, Notification,
-    Previous, Release, Released, Renewed,
+    AllAnswer, Answer, Broken, Claim, ClaimId, Engine, Env, Fault, Grant, Hold, How, Inspect, Mode,
+    Notification, Previous, Release, Released, Renewed,
 };
 use leasehold_sql::{
     SqlEngine,
@@ -143,6 +143,11 @@ pub(crate) async fn use_every_statement(one: &Arc<SqlEngine>, other: &Arc<SqlEng
     let third = Claim { mode: Mode::Shared, ..claim("b") };
     let shared = claim_and_hold(&**one, &third).await;
     release_hold(&**one, &third, &shared).await;
+    let set = [claim("c"), Claim { mode: Mode::Shared, ..claim("d") }];
+    let AllAnswer::Held(grants) = one.claim_all(&set).await.unwrap() else { panic!("both are free") };
+    for (claim, grant) in set.iter().zip(&grants) {
+        release_hold(&**one, claim, grant).await;
+    }
     one.guarantee().await.unwrap();
 }
 

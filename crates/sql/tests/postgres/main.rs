@@ -36,6 +36,7 @@ mod rig;
 mod rights;
 mod room;
 mod session;
+mod sets;
 mod slots;
 mod statements;
 #[path = "../until/mod.rs"]

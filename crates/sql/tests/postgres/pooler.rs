@@ -33,6 +33,8 @@ fn locks_use_the_pooler_and_notifications_bypass_it() {
     let permit = holder.semaphore("c", 2).blocking().acquire().unwrap();
     shared.release_blocking().unwrap();
     permit.release_blocking().unwrap();
+    let set = holder.all().mutex("a").read("b").permits("c", 1, 2);
+    set.blocking().try_acquire().unwrap().release_blocking().unwrap();
     assert_eq!(rig.remaining_rows(), [""; 0]);
 }
 

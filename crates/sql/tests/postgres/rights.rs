@@ -39,6 +39,8 @@ fn the_documented_roles_have_the_rights_they_need() {
     run_ok(&rig, broken);
     drop(next);
     reader.release_blocking().unwrap();
+    let set = locks.all().mutex("s").read("t").permits("u", 1, 2);
+    set.blocking().try_acquire().unwrap().release_blocking().unwrap();
     for forbidden in [
         "SELECT * FROM other",
         "DROP TABLE leasehold_lock",

@@ -23,6 +23,7 @@ mod quiet;
 mod replaced;
 mod rig;
 mod room;
+mod sets;
 mod tables;
 #[path = "../until/mod.rs"]
 mod until;

@@ -24,8 +24,8 @@ pub(super) const CASES: &[Case] = &[
         a_broken_hold_blocks_until_its_lease_ends,
         skip = |profile| { needs_lease_breaking(profile).or(needs_lease(profile)) }
     ),
-    case!(a_forced_break_frees_at_once, skip = needs_lease_breaking),
-    case!(a_forced_break_ends_an_unconfirmed_grant, skip = needs_lease_breaking),
+    case!(a_forced_break_frees_at_once, skip = needs_forced_breaking),
+    case!(a_forced_break_ends_an_unconfirmed_grant, skip = needs_forced_breaking),
     case!(
         any_token_of_a_block_breaks_its_hold,
         skip = |profile| {
@@ -33,6 +33,12 @@ pub(super) const CASES: &[Case] = &[
         }
     ),
 ];
+
+/// The reason to skip a case that needs holds which an operator can break by force.
+fn needs_forced_breaking(profile: &Profile) -> Option<&'static str> {
+    (!matches!(profile.breaking, Breaking::Lease | Breaking::Force))
+        .then_some("holds cannot be broken on the server")
+}
 
 fn needs_lease_breaking(profile: &Profile) -> Option<&'static str> {
     (profile.breaking != Breaking::Lease).then_some("holds cannot be broken on the server")
@@ -74,7 +80,9 @@ async fn a_hold_that_cannot_be_broken_stays(fixture: &Fixture<'_>) -> Outcome {
     // The claim does not end on SIGTERM. So an engine that breaks holds only by signals cannot break it.
     let claim = Claim { stops_on_term: false, ..fixture.claim(&fixture.name(""), Mode::Exclusive) };
     let grant = client_a.acquire(&claim).await?;
-    for force in [false, true] {
+    // Some holds can be broken, but only by force.
+    let is_refused = |force: &bool| !(*force && fixture.profile().breaking == Breaking::Force);
+    for force in [false, true].into_iter().filter(is_refused) {
         let answer = client_b.engine.break_hold(&claim.name, grant.token.number, force).await;
         expect_match!(
             answer,

@@ -90,9 +90,9 @@ async fn a_repeated_waiting_claim_keeps_its_position(fixture: &Fixture<'_>) -> O
     client_b.claim_blocked(&second).await?;
     client_a.claim_blocked(&first).await?;
     let view = client_a.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
-    let queue: Vec<_> = view.waiters.iter().map(|waiter| waiter.id.clone()).collect();
+    let queue = &view.waiters;
     ensure!(
-        queue == [first.id.to_string(), second.id.to_string()],
+        fixture.is_queue(queue, [&first, &second].into_iter()),
         "the queue after a repeated claim: {queue:?}"
     );
     client_a.release_hold(&holder, &grant).await?;

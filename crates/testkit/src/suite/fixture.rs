@@ -9,7 +9,7 @@ use std::{
 
 use leasehold_core::{
     Answer, Claim, Engine, EngineError, Fault, Grant, Hint, Hold, How, Mode, Modes, Name, Previous, Profile,
-    Release, Released, View,
+    Release, Released, View, WaiterView,
 };
 
 use super::{Disturbance, Harness, Stored, case::Outcome};
@@ -146,6 +146,18 @@ impl<'a> Fixture<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether these claims are shown as waiters in this order; only whether so many are, if the system does not store
+    /// who waits.
+    pub(super) fn is_queue<'c>(
+        &self,
+        shown: &[WaiterView],
+        claims: impl ExactSizeIterator<Item = &'c Claim>,
+    ) -> bool {
+        let ids = || shown.iter().map(|waiter| waiter.id.as_str());
+        let is_counted = self.stored() == Stored::NamesOnly && shown.len() == claims.len();
+        is_counted || ids().eq(claims.map(|claim| claim.id.to_string()))
     }
 
     /// What the system stores of a hold.

@@ -23,7 +23,7 @@ pub(super) fn needs_memos(profile: &Profile) -> Option<&'static str> {
 
 /// The reason to skip a case that needs memos, and holds that an operator can break.
 pub(super) fn needs_memos_and_breaking(profile: &Profile) -> Option<&'static str> {
-    let breaks = profile.breaking == Breaking::Lease;
+    let breaks = matches!(profile.breaking, Breaking::Lease | Breaking::Force);
     needs_memos(profile).or((!breaks).then_some("holds cannot be broken on the server"))
 }
 

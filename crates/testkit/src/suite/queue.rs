@@ -208,8 +208,7 @@ async fn a_thousand_claims_wait_on_one_name(fixture: &Fixture<'_>) -> Outcome {
         keep_alive((&holder, &client_a), &waiters[..index], &mut last_contact).await?;
     }
     let view = client_a.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
-    let in_order =
-        view.waiters.iter().map(|waiter| waiter.id.as_str()).eq(waiters.iter().map(|w| w.0.id.to_string()));
+    let in_order = fixture.is_queue(&view.waiters, waiters.iter().map(|(waiter, _)| *waiter));
     ensure!(in_order, "{} of {} waiters are shown, or not in order", view.waiters.len(), waiters.len());
     let mut last_holder = (&holder, &client_a);
     for (index, &(waiter, client)) in waiters.iter().enumerate() {

@@ -36,10 +36,11 @@ pub(super) const CASES: &[Case] = &[
 
 /// How often two clients compete.
 const ROUNDS: usize = 10;
-const SUFFIXES: [&str; 3] = ["-1", "-2", "-3"];
+/// The number of names of a set.
+const NAMES: usize = 3;
 
 fn needs_one_step(profile: &Profile) -> Option<&'static str> {
-    (profile.claims_at_once < SUFFIXES.len()).then_some("the engine takes one name at a time")
+    (profile.claims_at_once < NAMES).then_some("the engine takes one name at a time")
 }
 
 fn locks_of(engine: &Arc<dyn Engine>) -> Locks {
@@ -47,15 +48,19 @@ fn locks_of(engine: &Arc<dyn Engine>) -> Locks {
     Locks::builder(Arc::clone(engine)).env(Env::system()).keeper(keeper).build()
 }
 
-fn names(fixture: &Fixture<'_>) -> [Name; 3] {
-    SUFFIXES.map(|suffix| fixture.name(suffix))
+/// Names of one group, in byte order.
+fn names(client: &Client<'_>) -> [Name; NAMES] {
+    let name = |number: u32| client.fixture.name(&format!("-{number:08}"));
+    let group = client.engine.group(&name(0));
+    let mut names = (0..).map(name).filter(|name| client.engine.group(name) == group);
+    std::array::from_fn(|_| names.next().expect("every group has names without end"))
 }
 
 /// F74, by core: a set that cannot be held leaves nothing, and a set excludes other claims from each of its names.
 async fn a_set_is_held_or_nothing_is(fixture: &Fixture<'_>) -> Outcome {
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let locks = locks_of(&client_a.engine);
-    let names = names(fixture);
+    let names = names(&client_a);
     let set = names.iter().rev().fold(locks.all(), |all, name| all.mutex(name.as_str()));
     for taken in &names {
         let holder = fixture.claim(taken, Mode::Exclusive);
@@ -79,7 +84,7 @@ async fn a_set_is_held_or_nothing_is(fixture: &Fixture<'_>) -> Outcome {
 /// F74, by core: two clients take the same names, named in opposite orders.
 async fn sets_in_any_order_do_not_deadlock(fixture: &Fixture<'_>) -> Outcome {
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
-    let [first, second, _] = names(fixture);
+    let [first, second, _] = names(&client_a);
     let rounds = async |client: &Client<'_>, names: [&Name; 2]| {
         let locks = locks_of(&client.engine);
         for round in 0..ROUNDS {
@@ -94,8 +99,8 @@ async fn sets_in_any_order_do_not_deadlock(fixture: &Fixture<'_>) -> Outcome {
 }
 
 /// Exclusive claims of all names, which may not queue.
-fn claims(fixture: &Fixture<'_>) -> Vec<Claim> {
-    names(fixture).iter().map(|name| fixture.try_claim(name, Mode::Exclusive)).collect()
+fn claims(client: &Client<'_>) -> Vec<Claim> {
+    names(client).iter().map(|name| client.fixture.try_claim(name, Mode::Exclusive)).collect()
 }
 
 /// Sends the claims as one set. An error of the engine fails the case.
@@ -125,7 +130,7 @@ async fn release_all(client: &Client<'_>, claims: &[Claim], grants: &[Grant]) ->
 
 async fn free_names_are_granted_in_one_step(fixture: &Fixture<'_>) -> Outcome {
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
-    let claims = claims(fixture);
+    let claims = claims(&client_a);
     let grants = acquire_all(&client_a, &claims).await?;
     for (claim, grant) in claims.iter().zip(&grants) {
         client_b.expect_taken(&claim.name).await?;
@@ -150,11 +155,11 @@ async fn free_names_are_granted_in_one_step(fixture: &Fixture<'_>) -> Outcome {
 
 async fn one_taken_name_leaves_the_others_free(fixture: &Fixture<'_>) -> Outcome {
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
-    let names = names(fixture);
+    let names = names(&client_a);
     for (taken, name) in names.iter().enumerate() {
         let holder = fixture.claim(name, Mode::Exclusive);
         let grant = client_b.acquire(&holder).await?;
-        let claims = claims(fixture);
+        let claims = claims(&client_a);
         let index = expect_match!(
             claim_all(&client_a, &claims).await?,
             AllAnswer::Taken { index, .. } => index,
@@ -176,13 +181,13 @@ async fn one_taken_name_leaves_the_others_free(fixture: &Fixture<'_>) -> Outcome
 /// R8: a claim that waits is ahead of every set.
 async fn a_set_does_not_overtake_the_queue(fixture: &Fixture<'_>) -> Outcome {
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
-    let [_, name, _] = names(fixture);
+    let [_, name, _] = names(&client_a);
     let (reader, writer) = (Mode::Shared, Mode::Exclusive);
     let mode = fixture.mode_or_exclusive(reader);
     let (holder, waiter) = (fixture.claim(&name, mode), fixture.claim(&name, writer));
     let grant = client_b.acquire(&holder).await?;
     client_b.claim_blocked(&waiter).await?;
-    let mut set = claims(fixture);
+    let mut set = claims(&client_a);
     set[1].mode = mode;
     expect_match!(claim_all(&client_a, &set).await?, AllAnswer::Taken { index: 1, .. } => (), "a writer waits");
     client_b.release_hold(&holder, &grant).await?;
@@ -192,7 +197,7 @@ async fn a_set_does_not_overtake_the_queue(fixture: &Fixture<'_>) -> Outcome {
 /// R21.
 async fn a_repeated_set_gets_the_same_grants(fixture: &Fixture<'_>) -> Outcome {
     let client = fixture.client().await;
-    let claims = claims(fixture);
+    let claims = claims(&client);
     let (first, second) = (acquire_all(&client, &claims).await?, acquire_all(&client, &claims).await?);
     let tokens = |grants: &[Grant]| grants.iter().map(|grant| grant.token).collect::<Vec<_>>();
     ensure!(tokens(&first) == tokens(&second), "tokens {:?}, then {:?}", tokens(&first), tokens(&second));
@@ -202,7 +207,7 @@ async fn a_repeated_set_gets_the_same_grants(fixture: &Fixture<'_>) -> Outcome {
 /// R9.
 async fn a_released_set_is_not_created_later(fixture: &Fixture<'_>) -> Outcome {
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
-    let claims = claims(fixture);
+    let claims = claims(&client_a);
     // Only one of the claims was released: the set is granted whole, or not at all.
     client_a.send_release(&release_of(&claims[1], None)).await?;
     expect_match!(claim_all(&client_a, &claims).await?, AllAnswer::Taken { .. } => (), "one claim was released");
@@ -216,7 +221,7 @@ async fn a_released_set_is_not_created_later(fixture: &Fixture<'_>) -> Outcome {
 async fn one_of_two_sets_at_a_time_is_granted(fixture: &Fixture<'_>) -> Outcome {
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     for round in 0..ROUNDS {
-        let (set_a, set_b) = (claims(fixture), claims(fixture));
+        let (set_a, set_b) = (claims(&client_a), claims(&client_b));
         let (answer_a, answer_b) = join(claim_all(&client_a, &set_a), claim_all(&client_b, &set_b)).await;
         match (answer_a?, answer_b?) {
             (AllAnswer::Held(grants), AllAnswer::Taken { .. }) => {
@@ -236,10 +241,10 @@ async fn one_of_two_sets_at_a_time_is_granted(fixture: &Fixture<'_>) -> Outcome 
 
 async fn a_refused_name_leaves_the_others_free(fixture: &Fixture<'_>) -> Outcome {
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
-    let names = names(fixture);
+    let names = names(&client_a);
     client_b.acquire(&fixture.claim(&names[1], Mode::Permits { count: 1, limit: 3 })).await?;
     let (index, error) = expect_match!(
-        claim_all(&client_a, &claims(fixture)).await?,
+        claim_all(&client_a, &claims(&client_a)).await?,
         AllAnswer::Refused { index, error } => (index, error),
         "a name is in use as permits"
     );
@@ -255,7 +260,7 @@ async fn shared_names_and_permits_are_granted_in_one_step(fixture: &Fixture<'_>)
     let set = || {
         let modes = [Mode::Shared, Mode::Permits { count: 2, limit: 4 }, Mode::Shared];
         let with_mode = |(name, mode): (&Name, Mode)| fixture.try_claim(name, mode);
-        names(fixture).iter().zip(modes).map(with_mode).collect::<Vec<_>>()
+        names(&client_a).iter().zip(modes).map(with_mode).collect::<Vec<_>>()
     };
     let (set_a, set_b) = (set(), set());
     let grants = acquire_all(&client_a, &set_a).await?;

@@ -12,6 +12,6 @@ pub(crate) use jute::{LENGTH_BYTES, Reader, Writer};
 pub(crate) use multi::{Multi, MultiOp};
 pub(crate) use ops::{
     ANY_VERSION, Acl, Auth, CREATOR, Close, Create, Created, Delete, EVERYBODY, Exists, GetAcl, GetChildren,
-    GetData, NodeKind, Op, Ping, SetData, Stat, Sync,
+    GetData, NodeKind, Op, Ping, SetData, Stat, Sync, WatchExists,
 };
 pub(crate) use session::{Event, EventKind, Header, Hello, Welcome, XID_AUTH, XID_EVENT, XID_PING};

@@ -29,6 +29,8 @@ pub(crate) struct Stat {
     pub(crate) czxid: i64,
     /// When the node was created, in milliseconds, by the clock of the leader at that time.
     pub(crate) ctime: i64,
+    /// When its data was last changed, by the same clock.
+    pub(crate) mtime: i64,
     /// How often its data was changed.
     pub(crate) version: i32,
     /// The session with which the node ends; 0 for none.
@@ -42,14 +44,14 @@ impl Stat {
         let czxid = reader.long()?;
         let _changed_by = reader.long()?;
         let ctime = reader.long()?;
-        let _changed_at = reader.long()?;
+        let mtime = reader.long()?;
         let version = reader.int()?;
         let (_children_version, _acl_version) = (reader.int()?, reader.int()?);
         let ephemeral_owner = reader.long()?;
         let length = reader.int()?;
         let _children = reader.int()?;
         let _children_changed_by = reader.long()?;
-        Some(Self { czxid, ctime, version, ephemeral_owner, length })
+        Some(Self { czxid, ctime, mtime, version, ephemeral_owner, length })
     }
 }
 
@@ -182,6 +184,27 @@ impl Op for Exists<'_> {
 
     fn write(&self, writer: &mut Writer) {
         let watch = false;
+        writer.text(self.path).bool(watch);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Stat> {
+        Stat::read(reader)
+    }
+}
+
+/// Reads the state of a node, and watches it: the server reports when the node is created, changed or deleted, also if
+/// it does not exist yet.
+#[derive(Debug)]
+pub(crate) struct WatchExists<'a> {
+    pub(crate) path: &'a str,
+}
+
+impl Op for WatchExists<'_> {
+    const CODE: i32 = Exists::CODE;
+    type Answer = Stat;
+
+    fn write(&self, writer: &mut Writer) {
+        let watch = true;
         writer.text(self.path).bool(watch);
     }
 

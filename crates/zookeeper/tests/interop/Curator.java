@@ -8,6 +8,8 @@
 //	read THREAD PATH [LIMIT_MS]        as lock: the shared side of a read-write lock
 //	write THREAD PATH [LIMIT_MS]       as lock: the exclusive side of a read-write lock
 //	permit THREAD PATH MOST [LIMIT_MS] as lock: one permit of at most MOST
+//	latch THREAD PATH ID [LIMIT_MS]    as lock: the lead of a LeaderLatch, as the participant ID
+//	leaders PATH                       leaders ID...: the participants of a LeaderLatch, the leader first
 //	revocable THREAD PATH              as lock, and asked THREAD when a client revokes it
 //	unlock THREAD                      unlocked THREAD: the last lock of the thread
 //	revoke NODE                        revoked: its holder is asked to release it
@@ -30,6 +32,8 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.api.ACLProvider;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
+import org.apache.curator.framework.recipes.leader.Participant;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
@@ -91,6 +95,8 @@ public class Curator {
 			case "read" -> lock(words[1], readWrite(words[2]).readLock(), limit(words, 3));
 			case "write" -> lock(words[1], readWrite(words[2]).writeLock(), limit(words, 3));
 			case "permit" -> permit(words[1], words[2], Integer.parseInt(words[3]), limit(words, 4));
+			case "latch" -> latch(words[1], words[2], words[3], limit(words, 4));
+			case "leaders" -> print(leaders(words[1]));
 			case "revocable" -> revocable(words[1], words[2]);
 			case "unlock" -> worker(words[1]).unlock();
 			case "revoke" -> {
@@ -114,6 +120,31 @@ public class Curator {
 			Lease lease = semaphore.acquire(limit, TimeUnit.MILLISECONDS);
 			return lease == null ? null : new Held(path + "/leases/" + lease.getNodeName(), lease::close);
 		});
+	}
+
+	private void latch(String thread, String path, String id, long limit) {
+		worker(thread).lock(() -> {
+			var latch = new LeaderLatch(client, path, id);
+			latch.start();
+			if (!latch.await(limit, TimeUnit.MILLISECONDS)) {
+				latch.close();
+				return null;
+			}
+			return new Held(latch.getOurPath(), latch::close);
+		});
+	}
+
+	private String leaders(String path) throws Exception {
+		var ids = new StringBuilder("leaders");
+		var first = true;
+		for (Participant participant : new LeaderLatch(client, path, "observer").getParticipants()) {
+			if (participant.isLeader() != first) {
+				throw new IllegalStateException("the leader is not the first participant");
+			}
+			first = false;
+			ids.append(' ').append(participant.getId());
+		}
+		return ids.toString();
 	}
 
 	private void revocable(String thread, String path) {

@@ -8,11 +8,14 @@ use std::{
 use leasehold_core::{BoxFuture, Engine, Env};
 use leasehold_testkit::{
     server::ZookeeperEnsemble,
-    suite::{self, Disturbance, Harness, wait_for_no_leftovers},
+    suite::{self, Disturbance, Harness, Report, wait_for_no_leftovers},
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{Rig, ephemerals, local};
+use crate::{
+    raw_client::RawClient,
+    rig::{Rig, ephemerals, local},
+};
 
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
@@ -30,7 +33,7 @@ impl Harness for Rig {
     }
 
     fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(wait_for_no_leftovers(|| self.nodes()))
+        Box::pin(wait_for_no_leftovers(|| [self.nodes(), memos(self.server.port())].concat()))
     }
 }
 
@@ -57,7 +60,9 @@ impl Harness for ThreeServers {
 
     fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(wait_for_no_leftovers(|| {
-            ephemerals(&self.ensemble.four_letter_command(self.ensemble.leader(), "dump"))
+            let leader = self.ensemble.leader();
+            let claims = ephemerals(&self.ensemble.four_letter_command(leader, "dump"));
+            [claims, memos(self.ensemble.ports()[leader])].concat()
         }))
     }
 }
@@ -68,6 +73,14 @@ impl ThreeServers {
     }
 }
 
+/// The memos on the server at this port.
+fn memos(port: u16) -> Vec<String> {
+    let mut client = RawClient::as_super(port);
+    let memos = client.memos();
+    client.close();
+    memos
+}
+
 /// Deletes everything, with retries: a deletion fails when a server or a client deletes an empty directory at the same
 /// time.
 fn until_deleted(delete: impl Fn()) {
@@ -75,11 +88,18 @@ fn until_deleted(delete: impl Fn()) {
     assert!((0..5).any(|_| deleted()), "nothing can be deleted");
 }
 
+/// Every case about memos and their followers ran.
+fn assert_no_memo_is_skipped(report: &Report) {
+    let is_of_memos = |(case, _): &&(&str, String)| case.contains("memo") || case.contains("follower");
+    assert!(report.skipped.iter().find(is_of_memos).is_none(), "{report}");
+}
+
 #[test]
 fn the_zookeeper_engine_conforms() {
     let rig = Rig::new();
     let report = suite::engine(&rig);
-    assert!(report.passed.len() > 80, "{report}");
+    assert!(report.passed.len() > 110, "{report}");
+    assert_no_memo_is_skipped(&report);
 }
 
 /// With `layout=plain` there are exclusive locks only, so cases of other modes do not apply.
@@ -90,10 +110,20 @@ fn the_zookeeper_engine_conforms_with_the_layout_of_programs_written_by_hand() {
     assert!(report.passed.len() > 45, "{report}");
 }
 
+/// With `layout=latch` there are exclusive locks only, and holds are broken by force only.
+#[test]
+fn the_zookeeper_engine_conforms_with_the_layout_of_leader_latches() {
+    let rig = Rig::latch();
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 70, "{report}");
+    assert_no_memo_is_skipped(&report);
+}
+
 #[test]
 fn the_zookeeper_engine_conforms_on_three_servers() {
     let ensemble = ZookeeperEnsemble::start();
     let config = Config::new(ensemble.ports().map(local).to_vec());
     let report = suite::engine(&ThreeServers { ensemble, config });
-    assert!(report.passed.len() > 80, "{report}");
+    assert!(report.passed.len() > 110, "{report}");
+    assert_no_memo_is_skipped(&report);
 }

@@ -11,6 +11,12 @@ fn zookeeper_answers_as_the_oracle_does() {
 }
 
 #[test]
+fn zookeeper_answers_as_the_oracle_does_in_the_layout_of_leader_latches() {
+    let rig = Rig::latch();
+    compare_with_memory_engine(Granting::WhenAsked, || rig.engine());
+}
+
+#[test]
 fn zookeeper_answers_as_the_oracle_does_in_the_layout_of_programs_written_by_hand() {
     let rig = Rig::plain();
     compare_with_memory_engine(Granting::WhenAsked, || rig.engine());

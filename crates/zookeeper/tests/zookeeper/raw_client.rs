@@ -5,13 +5,20 @@ use std::{
     net::TcpStream,
 };
 
+use leasehold_testkit::server::ZookeeperServer;
+
 /// The longest session that the servers of the tests grant. A client sends nothing to keep its session alive.
 pub(crate) const LONG_SESSION_MILLIS: u32 = 60_000;
 /// The kinds of requests.
 const CREATE: u32 = 1;
 const DELETE: u32 = 2;
 const GET_DATA: u32 = 4;
+const SET_DATA: u32 = 5;
 const GET_CHILDREN: u32 = 8;
+const LOG_IN: u32 = 100;
+const CLOSE: u32 = -11_i32 as u32;
+/// The number of a login and of its answer.
+const LOGIN: i32 = -4;
 /// The number of a message that is an event.
 const EVENT: i32 = -1;
 /// The error of a request for a missing node.
@@ -44,6 +51,52 @@ impl RawClient {
         client
     }
 
+    /// The same, as the user with all rights.
+    pub(crate) fn as_super(port: u16) -> Self {
+        let mut client = Self::new(port, LONG_SESSION_MILLIS);
+        let (scheme, login) = ZookeeperServer::SUPER;
+        let no_type = [0; 4];
+        let body = [&no_type[..], &text(scheme.as_bytes()), &text(login.as_bytes())].concat();
+        client.write(&[&LOGIN.to_be_bytes()[..], &LOG_IN.to_be_bytes(), &body].concat());
+        let answer = client.read();
+        let mut reader = Reader(&answer);
+        let (number, _zxid, error) = (reader.int(), (reader.int(), reader.int()), reader.int());
+        assert_eq!((number, error), (LOGIN, 0));
+        client
+    }
+
+    /// Ends the session.
+    pub(crate) fn close(mut self) {
+        self.ask(CLOSE, &[]).unwrap();
+    }
+
+    /// The paths of all memos below the prefix `/locks`.
+    pub(crate) fn memos(&mut self) -> Vec<String> {
+        let directories = self.children_if_any("/locks/%memos");
+        let directories = directories.into_iter().map(|directory| format!("/locks/%memos/{directory}"));
+        let mut memos = Vec::new();
+        for directory in directories {
+            memos.extend(
+                self.children_if_any(&directory).into_iter().map(|name| format!("{directory}/{name}")),
+            );
+        }
+        memos
+    }
+
+    /// The data of a node.
+    pub(crate) fn data(&mut self, path: &str) -> Vec<u8> {
+        let answer = self.ask(GET_DATA, &[&text(path.as_bytes()), &[0][..]].concat()).unwrap();
+        let mut reader = Reader(&answer);
+        let length = usize::try_from(reader.int()).unwrap();
+        reader.0[..length].to_vec()
+    }
+
+    /// Changes the data of a node.
+    pub(crate) fn set_data(&mut self, path: &str, data: &[u8]) {
+        let any_version = (-1_i32).to_be_bytes();
+        self.ask(SET_DATA, &[&text(path.as_bytes()), &text(data), &any_version[..]].concat()).unwrap();
+    }
+
     /// Creates a node with rights for everybody, and returns its path.
     pub(crate) fn create(&mut self, path: &str, data: &[u8], kind: Kind) -> String {
         let everybody = [&[0, 0, 0, 1, 0, 0, 0, 31][..], &text(b"world"), &text(b"anyone")].concat();
@@ -71,6 +124,21 @@ impl RawClient {
         let mut children: Vec<String> = (0..reader.int()).map(|_| reader.text()).collect();
         children.sort();
         children
+    }
+
+    /// The same; none if there is no such directory.
+    fn children_if_any(&mut self, path: &str) -> Vec<String> {
+        let request = [&text(path.as_bytes()), &[0][..]].concat();
+        match self.ask(GET_CHILDREN, &request) {
+            Ok(answer) => {
+                let mut reader = Reader(&answer);
+                (0..reader.int()).map(|_| reader.text()).collect()
+            }
+            Err(error) => {
+                assert_eq!(error, NO_NODE, "{path}");
+                Vec::new()
+            }
+        }
     }
 
     /// Watches a node, as by `GetW` in Go. False if it does not exist.
@@ -163,6 +231,6 @@ impl Reader<'_> {
 }
 
 /// Bytes as ZooKeeper encodes them: with their length.
-fn text(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn text(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
 }

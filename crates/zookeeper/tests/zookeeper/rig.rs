@@ -42,6 +42,13 @@ impl Rig {
         rig
     }
 
+    /// The same with `layout=latch`.
+    pub(crate) fn latch() -> Self {
+        let mut rig = Self::new();
+        rig.config = rig.config.layout(Layout::Latch);
+        rig
+    }
+
     pub(crate) fn engine(&self) -> Arc<ZookeeperEngine> {
         Arc::new(ZookeeperEngine::new(self.config.clone(), &Env::system()))
     }

@@ -4,9 +4,10 @@ use std::{
     io::Write,
     process::{Command, Stdio},
     sync::Arc,
+    time::Duration,
 };
 
-use leasehold_core::{Env, Locks};
+use leasehold_core::{Env, Locks, MemoKind, NewMemo};
 use leasehold_testkit::suite;
 use leasehold_zookeeper::{Config, Layout, ZookeeperEngine};
 
@@ -109,6 +110,24 @@ fn a_viewer_lists_and_shows_only() {
     assert!(guard.check() && permit.check());
     guard.release_blocking().unwrap();
     permit.release_blocking().unwrap();
+}
+
+/// A reader of a memo learns the time of the server by a change of the directory of all memos.
+#[test]
+fn a_viewer_reads_memos_and_a_stranger_does_not() {
+    let rig = with_users();
+    let memo = |bytes: &str| NewMemo::new(MemoKind::ONCE, bytes, Duration::from_secs(600)).unwrap();
+    let viewer = locks_of(rig.config.clone().login(VIEWER.0, VIEWER.1));
+    assert_eq!(viewer.read_memo_blocking("a").unwrap(), None, "nobody wrote a memo");
+    let guard = acquire(&rig.locks(), "a");
+    guard.write_memo_blocking(memo("first")).unwrap();
+    let mut follower = viewer.follow_memo("a").unwrap();
+    assert!(follower.changed_blocking().unwrap().unwrap().is_held);
+    guard.release_with_memo_blocking(memo("last")).unwrap();
+    let read = std::iter::repeat_with(|| follower.changed_blocking().unwrap().unwrap());
+    assert_eq!(read.into_iter().find(|memo| !memo.is_held).unwrap().bytes, b"last");
+    let stranger = locks_of(Config::new(vec![local(rig.server.port())]));
+    assert!(stranger.read_memo_blocking("a").unwrap_err().is_denied());
 }
 
 /// A name that this login has no right to read is reported as such, and all other names are shown.

@@ -21,19 +21,21 @@ pub(crate) struct TriesOutcome {
     since: Instant,
     /// Whether a try found the name taken.
     contended: bool,
+    /// The outcome was reported, or the set of this name reports it.
     is_reported: bool,
 }
 
 impl TriesOutcome {
     pub(crate) fn new(handle: Arc<SharedHandle>, spec: &RequestSpec, since: Instant) -> Self {
-        let (contended, is_reported) = (false, false);
+        let (contended, is_reported) = (false, spec.of_set.is_some());
         Self { handle, name: spec.name.clone(), mode: spec.terms.mode, since, contended, is_reported }
     }
 
     /// Reports the result. A grant was reported when its guard was made.
     fn report(&mut self, result: &Result<Guard, Error>) {
-        self.is_reported = true;
-        if let Err(error) = result {
+        if !std::mem::replace(&mut self.is_reported, true)
+            && let Err(error) = result
+        {
             let waited = self.handle.waited_since(self.since);
             self.handle.observer.refused(&self.name, self.mode, error, waited);
         }
@@ -198,7 +200,7 @@ pub(super) fn blocked_error(shared: &Shared, spec: &RequestSpec, hint: Hint) -> 
         None => taken_error(shared, spec),
         Some(obstacle) => {
             let error = EngineError::new(Fault::Misconfigured, obstacle);
-            Error::from_engine(error, &spec.name, shared.profile.engine)
+            Error::from_engine(error, &spec.name, shared.profile.engine).of_obstacle()
         }
     }
 }

@@ -11,7 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::oneshot,
+};
 
 use super::{Keeper, thread::BlockingWait};
 use crate::{Error, contract::time::format_duration};
@@ -24,10 +27,11 @@ impl Keeper {
     /// Blocks this thread until `future` is done.
     ///
     /// # Errors
-    /// [`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured) if that could never happen.
+    /// [`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured) if that could never happen, unless `future` is done
+    /// at its first poll.
     ///
     /// # Panics
-    /// In a task of this keeper's own runtime, if that has only one thread.
+    /// In a task of this keeper's own runtime, if that has only one thread, unless `future` is done at its first poll.
     #[track_caller]
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
         self.block_on_within(future, LONGEST_STANDSTILL)
@@ -53,11 +57,14 @@ impl Keeper {
                 Ok(value.expect("the runtime returns when the future is done"))
             }
             BlockingWait::WhileItRuns(handle) => {
-                assert_is_no_task_of(handle);
+                if handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
+                    assert_is_no_task_of(handle);
+                }
                 block_while_it_runs(future, handle, longest_standstill)
             }
             BlockingWait::Never => Err(Error::misconfigured(
-                "a blocking call in an observer would wait for itself, because the keeper's thread calls observers: pass the work to another thread",
+                "a blocking call in an observer, or in another function that the keeper calls, would wait for itself: \
+                 pass the work to another thread",
             )),
         }
     }
@@ -91,6 +98,7 @@ fn block_while_it_runs<T>(
         if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
             return Ok(value);
         }
+        free_newest_task(handle);
         let now = Instant::now();
         if now < until {
             std::thread::park_timeout(until - now);
@@ -100,7 +108,8 @@ fn block_while_it_runs<T>(
         } else {
             let limit = format_duration(longest_standstill);
             return Err(Error::misconfigured(format!(
-                "a blocking call waits for a keeper on a runtime that has run no task for {limit}: let another thread run that runtime, or use Keeper::thread"
+                "a blocking call waits for a keeper on a runtime that has run no task for {limit}: let another thread \
+                 run that runtime, use the async methods or spawn_blocking, or use Keeper::thread"
             )));
         }
     }
@@ -112,6 +121,14 @@ fn request_sign_of_life(handle: &Handle) -> Arc<AtomicBool> {
     let flag = Arc::clone(&is_alive);
     drop(handle.spawn(async move { flag.store(true, Ordering::Release) }));
     is_alive
+}
+
+/// Lets other workers run the task that this thread woke last, if this thread is a worker of the runtime. A worker keeps
+/// its newest task to itself, until it has one more.
+fn free_newest_task(handle: &Handle) {
+    if Handle::try_current().is_ok_and(|current| current.id() == handle.id()) {
+        drop(handle.spawn(async {}));
+    }
 }
 
 /// Wakes a thread that waits for a future.
@@ -149,7 +166,10 @@ mod tests {
 
     #[test]
     fn a_blocking_call_on_a_runtime_that_nobody_runs_is_an_error() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime needs a few descriptors");
         let (held, locks) = contended(runtime.handle());
         let keeper = &locks.shared().keeper;
         let is_refused = |limit| {
@@ -165,9 +185,45 @@ mod tests {
         drop(held);
     }
 
+    /// A runtime with this number of workers, and the result of a blocking call in one of its tasks.
+    fn blocking_call_in_a_task(workers: usize, limit: Duration, let_go: bool) -> Result<(), Error> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime =
+            builder.worker_threads(workers).enable_all().build().expect("a runtime needs a few descriptors");
+        let (held, locks) = contended(runtime.handle());
+        let keeper = locks.shared().keeper.clone();
+        let call = runtime.spawn(async move {
+            // The keeper has to run twice. The second time, its task is woken by this thread, a worker of its runtime.
+            let work = async {
+                locks.mutex("x").acquire().await?.release().await?;
+                assert_eq!(locks.close(AN_HOUR).await, 0);
+                Ok(())
+            };
+            keeper.block_on_within(work, limit)
+        });
+        if let_go {
+            held.release_blocking()?;
+        }
+        runtime.block_on(call).expect("the task does not panic")?
+    }
+
+    #[test]
+    fn a_blocking_call_in_a_task_of_several_workers_waits_for_the_others() {
+        blocking_call_in_a_task(2, AN_HOUR, true).unwrap();
+    }
+
+    #[test]
+    fn a_blocking_call_in_a_task_of_the_only_worker_is_an_error() {
+        let error = blocking_call_in_a_task(1, Duration::from_millis(20), false).unwrap_err();
+        assert!(error.is_misconfigured() && error.to_string().contains("has run no task for"), "{error}");
+    }
+
     #[test]
     fn a_blocking_call_waits_for_a_runtime_that_another_thread_runs() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime needs a few descriptors");
         let (held, locks) = contended(runtime.handle());
         let keeper = locks.shared().keeper.clone();
         let (stop, stopped) = oneshot::channel::<()>();

@@ -22,6 +22,7 @@ mod one_step;
 mod renew;
 mod serve;
 mod set;
+mod set_events;
 mod thread;
 mod timers;
 
@@ -40,6 +41,7 @@ pub(crate) use min_hold::hold_until;
 pub use on_caller::is_on_calling_thread;
 pub(crate) use serve::{KeeperJob, serve};
 pub(crate) use set::{NameSet, acquire_set};
+pub(crate) use set_events::SetEvents;
 pub use thread::{Keeper, Runtime};
 pub(crate) use timers::{KeeperWake, TimerAction, TimerKey, Timers};
 

@@ -9,15 +9,6 @@ use crate::{
     driver::shared::{Shared, SharedHandle},
 };
 
-/// The begin of a request for several names, for its events.
-#[derive(Clone, Copy)]
-pub(super) struct Begun {
-    /// When its first try began.
-    pub(super) since: Instant,
-    /// Whether an earlier try was answered "taken".
-    pub(super) contended: bool,
-}
-
 /// The outcome of the one step.
 pub(super) enum OneStep {
     Held(Vec<Guard>),
@@ -25,8 +16,7 @@ pub(super) enum OneStep {
     Impossible,
     /// No name is held.
     Failed {
-        /// The index of the name that the error is about.
-        index: usize,
+        /// It has the name that it is about.
         error: Error,
         /// Waiting does not help.
         is_final: bool,
@@ -34,27 +24,27 @@ pub(super) enum OneStep {
 }
 
 impl OneStep {
-    const fn failed(index: usize, error: Error, is_final: bool) -> Self {
-        Self::Failed { index, error, is_final }
+    fn failed(spec: &RequestSpec, error: Error, is_final: bool) -> Self {
+        Self::Failed { error: error.of_name(&spec.name), is_final }
     }
 }
 
-/// Takes all names by one request, or none.
+/// Takes all names by one request, or none. `begun`: when the first try of the request began.
 pub(super) async fn in_one_step(
     handle: &Arc<SharedHandle>,
     specs: &[RequestSpec],
     until: Option<Instant>,
-    begun: Begun,
+    begun: Instant,
 ) -> OneStep {
     if !is_possible(handle, specs) {
         return OneStep::Impossible;
     }
     let first_name = &specs[0].name;
     if let Err(closed) = handle.check_open() {
-        return OneStep::failed(0, closed, true);
+        return OneStep::failed(&specs[0], closed, true);
     }
     if let Some(outage) = handle.outage_error(first_name) {
-        return OneStep::failed(0, outage, true);
+        return OneStep::failed(&specs[0], outage, true);
     }
     let since = handle.now();
     let mut claims = Claims::new(handle, specs, begun);
@@ -73,22 +63,21 @@ pub(super) async fn in_one_step(
     let answer = match answer {
         Some(Ok(answer)) => answer,
         Some(Err(error)) => return claims.failed(error, since),
-        None => return OneStep::failed(0, unanswered_error(handle, &specs[0]), true),
+        None => return OneStep::failed(&specs[0], unanswered_error(handle, &specs[0]), true),
     };
     handle.set_reached();
     match answer {
         AllAnswer::Held(grants) => claims.guards(&grants, since),
         AllAnswer::Taken { index, hint } => {
             claims.undo_from = claims.claims.len();
-            let index = index.min(specs.len() - 1);
-            OneStep::failed(index, blocked_error(handle, &specs[index], hint), false)
+            let spec = &specs[index.min(specs.len() - 1)];
+            OneStep::failed(spec, blocked_error(handle, spec, hint), false)
         }
         AllAnswer::Refused { index, error } => {
             claims.undo_from = claims.claims.len();
-            let index = index.min(specs.len() - 1);
+            let spec = &specs[index.min(specs.len() - 1)];
             let is_final = !matches!(error.fault, Fault::Retry | Fault::Full | Fault::Unknown);
-            let error = Error::from_engine(error, &specs[index].name, handle.profile.engine);
-            OneStep::failed(index, error, is_final)
+            OneStep::failed(spec, Error::from_engine(error, &spec.name, handle.profile.engine), is_final)
         }
     }
 }
@@ -113,14 +102,13 @@ struct Claims<'a> {
 }
 
 impl<'a> Claims<'a> {
-    fn new(handle: &'a Arc<SharedHandle>, specs: &'a [RequestSpec], begun: Begun) -> Self {
-        let Begun { since, contended } = begun;
+    fn new(handle: &'a Arc<SharedHandle>, specs: &'a [RequestSpec], begun: Instant) -> Self {
         let (may_queue, others_wait) = (false, false);
         let claim = |spec: &RequestSpec| handle.new_claim(&spec.name, &spec.terms, may_queue, others_wait);
         let claims = specs.iter().map(claim).collect();
         let newest = |spec: &RequestSpec| handle.newest_tokens.newest(&spec.name);
         let sent_at = handle.now();
-        let sent = |spec| SentClaim { since, contended, sent_at, newest_token: newest(spec) };
+        let sent = |spec| SentClaim { since: begun, contended: false, sent_at, newest_token: newest(spec) };
         let sent = specs.iter().map(sent).collect();
         Self { handle, specs, claims, sent, undo_from: 0 }
     }
@@ -133,18 +121,15 @@ impl<'a> Claims<'a> {
         let never_reached =
             self.handle.connect_deadline(since).is_some_and(|limit| self.handle.now() >= limit);
         let is_final = never_reached || !matches!(error.fault, Fault::Retry | Fault::Full | Fault::Unknown);
-        OneStep::failed(
-            0,
-            Error::from_engine(error, &self.specs[0].name, self.handle.profile.engine),
-            is_final,
-        )
+        let spec = &self.specs[0];
+        OneStep::failed(spec, Error::from_engine(error, &spec.name, self.handle.profile.engine), is_final)
     }
 
     /// A guard for each grant. If one grant is not valid, the guards and claims of all others are released.
     fn guards(&mut self, grants: &[crate::Grant], since: Instant) -> OneStep {
         if grants.len() != self.claims.len() {
             let message = format!("a bug: {} grants for {} claims", grants.len(), self.claims.len());
-            return OneStep::failed(0, Error::new(ErrorKind::Internal, message), true);
+            return OneStep::failed(&self.specs[0], Error::new(ErrorKind::Internal, message), true);
         }
         let mut guards = Vec::with_capacity(grants.len());
         for (index, grant) in grants.iter().enumerate() {
@@ -155,7 +140,7 @@ impl<'a> Claims<'a> {
                 Ok(guard) => guards.push(guard),
                 Err(error) => {
                     let is_final = !error.is_unreachable() || self.handle.connect_deadline(since).is_some();
-                    return OneStep::failed(index, error, is_final);
+                    return OneStep::failed(spec, error, is_final);
                 }
             }
         }

@@ -7,16 +7,20 @@
 use std::{
     pin::{Pin, pin},
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
 use tokio::sync::oneshot;
 
-use super::one_step::{Begun, OneStep, in_one_step};
+use super::{
+    one_step::{OneStep, in_one_step},
+    set_events::SetEvents,
+};
 use crate::{
-    Acquire, Answer, Error, ErrorKind, Guard, Hint, Instant, Loss, Name, Pace,
+    Acquire, Answer, Error, ErrorKind, Guard, Hint, Instant, Loss, Pace,
     driver::local::{RequestSpec, Tries},
-    driver::shared::{Shared, SharedHandle},
+    driver::shared::SharedHandle,
     pure::wait::{Wait, WaitAction},
 };
 
@@ -32,24 +36,39 @@ pub(crate) struct NameSet {
 /// What a pass over all names ended with.
 enum Pass {
     Held(Vec<Guard>),
-    /// The error of this name.
-    Failed(Name, Error),
+    Failed {
+        error: Error,
+        /// A further try may succeed.
+        may_help: bool,
+    },
 }
 
 /// Acquires the names of `set`, until `until` at the latest or until the request is dropped, and sends the outcome.
 pub(crate) async fn acquire_set(
-    handle: Arc<SharedHandle>,
+    events: SetEvents,
     set: NameSet,
     until: Option<Instant>,
     tries: Tries,
     mut tx: oneshot::Sender<Result<Vec<Guard>, Error>>,
 ) {
+    let handle = Arc::clone(events.handle());
     let _pending = handle.pending.add();
-    let result = tokio::select! {
+    let acquired = tokio::select! {
         biased;
-        result = acquire(&handle, &set, until, tries) => result,
+        acquired = acquire(&handle, &set, until, tries, &events) => acquired,
         // Every guard so far is dropped, and so released.
         () = tx.closed() => return,
+    };
+    let result = match acquired {
+        Ok(mut guards) => {
+            events.granted(&guards);
+            let now = handle.now();
+            if let Some(max_hold) = set.max_hold {
+                guards.iter_mut().for_each(|guard| handle.limit_guard(guard, max_hold, now));
+            }
+            Ok(guards)
+        }
+        Err(error) => Err(events.failed(error)),
     };
     let _ = tx.send(result);
 }
@@ -59,16 +78,12 @@ async fn acquire(
     set: &NameSet,
     until: Option<Instant>,
     tries: Tries,
+    events: &SetEvents,
 ) -> Result<Vec<Guard>, Error> {
-    let mut guards = match tries {
-        Tries::UntilGranted => wait_for_all(handle, set, until).await?,
-        Tries::Limited(tries) => try_all(handle, set, until, tries).await?,
-    };
-    let now = handle.now();
-    if let Some(max_hold) = set.max_hold {
-        guards.iter_mut().for_each(|guard| handle.limit_guard(guard, max_hold, now));
+    match tries {
+        Tries::UntilGranted => wait_for_all(handle, set, until, events).await,
+        Tries::Limited(tries) => try_all(handle, set, until, tries, events).await,
     }
-    Ok(guards)
 }
 
 /// Takes all names in one step if they are free, else waits for one after another.
@@ -76,22 +91,21 @@ async fn wait_for_all(
     handle: &Arc<SharedHandle>,
     set: &NameSet,
     until: Option<Instant>,
+    events: &SetEvents,
 ) -> Result<Vec<Guard>, Error> {
     if let Some(error) = handle.order_error(&set.specs) {
         return Err(error);
     }
-    let since = handle.now();
-    match in_one_step(handle, &set.specs, until, Begun { since, contended: false }).await {
+    match in_one_step(handle, &set.specs, until, events.since).await {
         OneStep::Held(guards) => return Ok(guards),
-        OneStep::Failed { index, error, is_final: true } => {
-            return Err(report(handle, &set.specs[index], error, since));
-        }
+        OneStep::Failed { error, is_final: true } => return Err(error),
         // Whatever kept the one step from a grant, the wait for each name copes with it, and tells the user.
-        OneStep::Impossible | OneStep::Failed { is_final: false, .. } => {}
+        OneStep::Failed { error, is_final: false } => events.note_try(&error),
+        OneStep::Impossible => {}
     }
-    match in_order(handle, &set.specs, until, Tries::UntilGranted).await {
+    match in_order(handle, set, until, Tries::UntilGranted).await {
         Pass::Held(guards) => Ok(guards),
-        Pass::Failed(_, error) => Err(error),
+        Pass::Failed { error, .. } => Err(error),
     }
 }
 
@@ -101,33 +115,27 @@ async fn try_all(
     set: &NameSet,
     until: Option<Instant>,
     tries: u32,
+    events: &SetEvents,
 ) -> Result<Vec<Guard>, Error> {
-    let mut wait = Wait::new(&handle.profile, None);
-    wait.set_pace(set.pace);
-    let since = handle.now();
-    let mut begun = Begun { since, contended: false };
+    let mut pauses = Pauses::new(handle, set);
+    let since = events.since;
     for tries_left in (0..tries).rev() {
-        let (name, error) = match try_once(handle, &set.specs, until, begun).await {
+        let (error, may_help) = match try_once(handle, set, until, since).await {
             Pass::Held(guards) => return Ok(guards),
-            Pass::Failed(name, error) => (name, error),
+            Pass::Failed { error, may_help } => (error, may_help),
         };
-        begun.contended |= error.is_taken();
-        let may_help =
-            error.is_taken() || error.is_unreachable() || error.is_unknown() || error.is_misconfigured();
-        let is_over = |at: Instant| until.is_some_and(|until| at >= until);
+        events.note_try(&error);
         let never_reached = handle.connect_deadline(since).is_some_and(|limit| handle.now() >= limit);
         if tries_left == 0 || !may_help || never_reached {
             return Err(error);
         }
-        let answer = Ok(Answer::Taken(Hint::default()));
-        let WaitAction::Call { at, .. } = wait.answered(answer, handle.now(), handle.env.jitter()) else {
-            return Err(error);
-        };
+        let Some(at) = pauses.next(handle) else { return Err(error) };
         let pause_end = until.map_or(at, |until| at.min(until));
-        if let Some(outage) = handle.sleep_unless_outage(pause_end, &name).await {
+        let name = error.name().unwrap_or(&set.specs[0].name);
+        if let Some(outage) = handle.sleep_unless_outage(pause_end, name).await {
             return Err(outage);
         }
-        if is_over(at) {
+        if until.is_some_and(|until| at >= until) {
             return Err(error);
         }
     }
@@ -135,51 +143,80 @@ async fn try_all(
 }
 
 /// One try of all names.
-async fn try_once(
-    handle: &Arc<SharedHandle>,
-    specs: &[RequestSpec],
-    until: Option<Instant>,
-    begun: Begun,
-) -> Pass {
-    match in_one_step(handle, specs, until, begun).await {
+async fn try_once(handle: &Arc<SharedHandle>, set: &NameSet, until: Option<Instant>, since: Instant) -> Pass {
+    match in_one_step(handle, &set.specs, until, since).await {
         OneStep::Held(guards) => Pass::Held(guards),
-        OneStep::Impossible => in_order(handle, specs, until, Tries::Limited(1)).await,
-        OneStep::Failed { index, error, .. } => {
-            let name = specs[index].name.clone();
-            let error = report(handle, &specs[index], error, begun.since);
-            Pass::Failed(name, error)
+        OneStep::Impossible => in_order(handle, set, until, Tries::Limited(1)).await,
+        OneStep::Failed { error, is_final } => Pass::Failed { error, may_help: !is_final },
+    }
+}
+
+/// The pauses between the tries, or between the passes, of one request.
+struct Pauses(Wait);
+
+impl Pauses {
+    fn new(handle: &SharedHandle, set: &NameSet) -> Self {
+        let mut wait = Wait::new(&handle.profile, None);
+        wait.set_pace(set.pace);
+        Self(wait)
+    }
+
+    /// When the pause that begins now is over.
+    fn next(&mut self, handle: &SharedHandle) -> Option<Instant> {
+        let answer = Ok(Answer::Taken(Hint::default()));
+        match self.0.answered(answer, handle.now(), handle.env.jitter()) {
+            WaitAction::Call { at, .. } => Some(at),
+            WaitAction::Held(_) | WaitAction::Restart | WaitAction::Fail(_) => None,
         }
     }
 }
 
-/// Acquires one name after another. A hold that is lost before the last name is granted begins the pass again.
-async fn in_order(
+/// Acquires one name after another. If a hold is lost before the last name is granted, a request that waits begins
+/// again, after a pause; a try fails.
+async fn in_order(handle: &Arc<SharedHandle>, set: &NameSet, until: Option<Instant>, tries: Tries) -> Pass {
+    let mut pauses = Pauses::new(handle, set);
+    loop {
+        let lost = match pass_in_order(handle, &set.specs, until, tries).await {
+            Ok(pass) => return pass,
+            Err(lost) => lost,
+        };
+        let pause = match tries {
+            Tries::UntilGranted => pauses.next(handle),
+            Tries::Limited(_) => None,
+        };
+        let Some(at) = pause else { return Pass::Failed { error: lost, may_help: true } };
+        handle.sleep_until(until.map_or(at, |until| at.min(until))).await;
+    }
+}
+
+/// Acquires one name after another. An error is the loss of a hold before the last name was granted: all names are
+/// released then.
+async fn pass_in_order(
     handle: &Arc<SharedHandle>,
     specs: &[RequestSpec],
     until: Option<Instant>,
     tries: Tries,
-) -> Pass {
-    'pass: loop {
-        let mut held = HeldSoFar::default();
-        for spec in specs {
-            let limit = until.map(|until| until.since(handle.now()));
-            let acquire = Acquire::new(handle, spec.clone(), limit, tries);
-            match held.while_valid(acquire).await {
-                Ok(Ok(guard)) => held.add(guard),
-                Ok(Err(error)) => return Pass::Failed(spec.name.clone(), error),
-                // `held` is dropped, which releases all names.
-                Err(Lost) => continue 'pass,
+) -> Result<Pass, Error> {
+    let mut held = HeldSoFar::default();
+    for spec in specs {
+        let limit = until.map(|until| until.since(handle.now()));
+        let acquire = Acquire::new(handle, spec.clone(), limit, tries);
+        match held.while_valid(acquire).await? {
+            Ok(guard) => held.add(guard),
+            Err(error) => {
+                let may_help = error.is_taken()
+                    || error.is_unreachable()
+                    || error.is_unknown()
+                    || error.is_of_obstacle();
+                return Ok(Pass::Failed { error, may_help });
             }
         }
-        let now = handle.now();
-        if held.guards.iter().all(|guard| guard.validity.loss(now).is_none()) {
-            return Pass::Held(held.guards);
-        }
     }
+    let now = handle.now();
+    let lost = |guard: &Guard| Some(guard.lost_error(&guard.validity.loss_report(now)?));
+    held.guards.iter().find_map(lost).map_or(Ok(()), Err)?;
+    Ok(Pass::Held(held.guards))
 }
-
-/// A hold was lost before all names were granted.
-struct Lost;
 
 /// The guards of the names that are granted so far.
 #[derive(Default)]
@@ -196,22 +233,20 @@ impl HeldSoFar {
         self.guards.push(guard.in_transit());
     }
 
-    /// The output of `work`, unless a hold is lost before.
-    async fn while_valid<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Lost> {
+    /// The output of `work`. An error if a hold is lost before.
+    async fn while_valid<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Error> {
         let mut work = pin!(work);
         std::future::poll_fn(|cx| {
-            if let std::task::Poll::Ready(value) = work.as_mut().poll(cx) {
-                return std::task::Poll::Ready(Ok(value));
+            if let Poll::Ready(value) = work.as_mut().poll(cx) {
+                return Poll::Ready(Ok(value));
             }
-            let is_lost = self.losses.iter_mut().any(|loss| loss.as_mut().poll(cx).is_ready());
-            if is_lost { std::task::Poll::Ready(Err(Lost)) } else { std::task::Poll::Pending }
+            for (loss, guard) in self.losses.iter_mut().zip(&self.guards) {
+                if let Poll::Ready(loss) = loss.as_mut().poll(cx) {
+                    return Poll::Ready(Err(guard.lost_error(&loss.into())));
+                }
+            }
+            Poll::Pending
         })
         .await
     }
-}
-
-/// Reports the error of a request that no single request reports.
-fn report(shared: &Shared, spec: &RequestSpec, error: Error, since: Instant) -> Error {
-    shared.observer.refused(&spec.name, spec.terms.mode, &error, shared.waited_since(since));
-    error
 }

@@ -8,12 +8,9 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    runtime::{Handle, RuntimeFlavor},
-    sync::oneshot,
-};
+use tokio::{runtime::Handle, sync::oneshot};
 
-use crate::{BoxFuture, Error, ErrorKind, contract::process};
+use crate::{BoxFuture, Error, ErrorKind, contract::process, driver::observer::is_in_observer};
 
 /// A runtime other than tokio, for a [`Keeper`]: the simulation uses its own.
 pub trait Runtime: Send + Sync + 'static {
@@ -72,7 +69,8 @@ pub(super) enum BlockingWait<'a> {
     UntilDone,
     /// The keeper runs on this runtime of the caller, whose tasks run only while a thread runs the runtime.
     WhileItRuns(&'a Handle),
-    /// The call comes from a task of the keeper, and would wait for itself.
+    /// The call comes from a task of the keeper, or from an observer, which the keeper may call. It would wait for
+    /// itself.
     Never,
 }
 
@@ -146,9 +144,9 @@ impl Keeper {
     }
 
     /// A keeper on a tokio runtime of the caller: faster to reach from tasks of that runtime, but blocked when the
-    /// runtime is blocked. If the runtime has only one thread, a blocking call in one of its tasks would wait forever,
-    /// and panics instead: see [`Blocking`](crate::Blocking). When the runtime is dropped, holds are reported
-    /// lost and waits end with an error. The runtime needs its time and I/O drivers.
+    /// runtime is blocked. Blocking calls in tasks of that runtime can end with an error or a panic: see
+    /// [`Blocking`](crate::Blocking). When the runtime is dropped, holds are reported lost and waits end with an error.
+    /// The runtime needs its time and I/O drivers.
     ///
     /// ```
     /// use leasehold::{Connect, Keeper};
@@ -260,6 +258,9 @@ impl Keeper {
 
     /// How a blocking call on this thread has to wait for the keeper.
     pub(super) fn blocking_wait(&self) -> BlockingWait<'_> {
+        if is_in_observer() {
+            return BlockingWait::Never;
+        }
         let is_this_thread = |running: &Option<Running>| {
             running.as_ref().is_some_and(|running| running.thread == std::thread::current().id())
         };
@@ -268,10 +269,7 @@ impl Keeper {
             Inner::Deferred(deferred) => {
                 is_this_thread(&deferred.lock().unwrap_or_else(PoisonError::into_inner).running)
             }
-            Inner::Tokio(handle) if handle.runtime_flavor() == RuntimeFlavor::CurrentThread => {
-                return BlockingWait::WhileItRuns(handle);
-            }
-            Inner::Tokio(_) => false,
+            Inner::Tokio(handle) => return BlockingWait::WhileItRuns(handle),
             Inner::Other(runtime) if !runtime.is_running_task_here() => {
                 return BlockingWait::OnRuntime(&**runtime);
             }

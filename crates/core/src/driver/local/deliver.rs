@@ -228,10 +228,14 @@ impl Shared {
             self.timers.remove(timer);
         }
         let error = error.of_name(name);
-        waiter.span.in_scope(|| {
-            let waited = self.waited_since(waiter.since);
-            self.observer.refused(name, waiter.terms.mode, &error, waited);
-        });
+        if waiter.of_set.is_none() {
+            waiter.span.in_scope(|| {
+                let waited = self.waited_since(waiter.since);
+                self.observer.refused(name, waiter.terms.mode, &error, waited);
+            });
+        }
+        // The user may make the next request at once: this one waits no more.
+        drop(waiter.counted);
         let _ = waiter.tx.send(Err(error));
     }
 

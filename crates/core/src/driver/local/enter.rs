@@ -6,15 +6,15 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::{
-    grant::Requester,
+    grant::{Requester, report_grant},
     reenter::hold_index_of_owner,
+    set::Contention,
     state::{NameState, Terms, Ticket, Waiter},
     wait_limit::{CountedWait, check_name},
 };
 use crate::{
     Error, ErrorKind, Guard, Instant, Mode, Name, Pace, Previous,
     driver::keeper::{KeeperJob, TriesOutcome, poll_once, try_without_queue},
-    driver::observer::Granted,
     driver::shared::{Shared, SharedHandle},
 };
 
@@ -29,6 +29,9 @@ pub(crate) struct RequestSpec {
     pub(crate) pace: Option<Pace>,
     /// How many requests of this process may wait for the name when this one begins to wait.
     pub(crate) max_waiting: Option<usize>,
+    /// For one name of a set: the events are those of the whole set, by
+    /// [`SetEvents`](crate::driver::keeper::SetEvents).
+    pub(crate) of_set: Option<Contention>,
 }
 
 /// How many tries a request makes.
@@ -63,9 +66,11 @@ impl Shared {
             return Entered::Now(Err(error));
         }
         let mode = spec.terms.mode;
-        shared.observer.wait_begun(&spec.name, mode);
+        if spec.of_set.is_none() {
+            shared.observer.wait_begun(&spec.name, mode);
+        }
         if let Err(error) = shared.ensure_served() {
-            return Entered::Now(shared.report_decision(&spec.name, mode, Err(error)));
+            return Entered::Now(shared.report_decision(&spec, Err(error)));
         }
         let now = shared.now();
         let until = limit.map(|limit| now.after(limit));
@@ -74,11 +79,11 @@ impl Shared {
             && let Some(decided) = shared.decide_locally(handle, state, &spec, now)
         {
             drop(shard);
-            return Entered::Now(shared.report_decision(&spec.name, mode, decided));
+            return Entered::Now(shared.report_decision(&spec, decided));
         }
         if let Some(error) = shared.outage_error(&spec.name) {
             drop(shard);
-            return Entered::Now(shared.report_decision(&spec.name, mode, Err(error)));
+            return Entered::Now(shared.report_decision(&spec, Err(error)));
         }
         if let Tries::Limited(tries) = tries {
             drop(shard);
@@ -88,7 +93,7 @@ impl Shared {
         // see that the `Locks` is closed.
         if let Err(error) = shared.check_open() {
             drop(shard);
-            return Entered::Now(shared.report_decision(&spec.name, mode, Err(error)));
+            return Entered::Now(shared.report_decision(&spec, Err(error)));
         }
         let waiting_for_name = || shard.get(&spec.name).map_or(0, |state| state.queue.len());
         let waiting = spec.max_waiting.map_or(0, |_| waiting_for_name());
@@ -96,7 +101,7 @@ impl Shared {
             Ok(counted) => counted,
             Err(error) => {
                 drop(shard);
-                return Entered::Now(shared.report_decision(&spec.name, mode, Err(error)));
+                return Entered::Now(shared.report_decision(&spec, Err(error)));
             }
         };
         let state = shard.entry(spec.name.clone()).or_default();
@@ -112,8 +117,9 @@ impl Shared {
             limit_timer: None,
             until: until.unwrap_or(Instant::NEVER),
             contended,
+            of_set: spec.of_set,
             span: span.clone(),
-            _counted: counted,
+            counted,
             handle: Arc::clone(handle),
             tx,
         };
@@ -145,11 +151,11 @@ impl Shared {
         spec: &RequestSpec,
         now: Instant,
     ) -> Option<Result<Guard, Error>> {
-        let RequestSpec { name, terms, max_hold, .. } = spec;
+        let RequestSpec { name, terms, max_hold, of_set, .. } = spec;
         if let Some(other) = state.clashing_mode(terms.mode) {
             return Some(Err(clash_error(name, terms.mode, other)));
         }
-        let requester = Requester { handle, terms, max_hold: *max_hold };
+        let requester = Requester { handle, terms, max_hold: *max_hold, of_set: of_set.is_some() };
         if let Some(owner) = &terms.owner
             && let Some(hold_index) = hold_index_of_owner(state, owner, now)
         {
@@ -189,19 +195,13 @@ impl Shared {
     }
 
     /// Reports the decision to the observers.
-    fn report_decision(
-        &self,
-        name: &Name,
-        mode: Mode,
-        decided: Result<Guard, Error>,
-    ) -> Result<Guard, Error> {
+    fn report_decision(&self, spec: &RequestSpec, decided: Result<Guard, Error>) -> Result<Guard, Error> {
+        let name = &spec.name;
         let (waited, decided) = (Duration::ZERO, decided.map_err(|error| error.of_name(name)));
         match &decided {
-            Ok(guard) => {
-                let (token, contended, local) = (guard.token(), false, true);
-                self.observer.granted(&Granted { name, mode, token, waited, contended, local });
-            }
-            Err(error) => self.observer.refused(name, mode, error, waited),
+            Ok(guard) => report_grant(guard, spec.of_set.as_ref(), waited, false, true),
+            Err(_) if spec.of_set.is_some() => {}
+            Err(error) => self.observer.refused(name, spec.terms.mode, error, waited),
         }
         decided
     }

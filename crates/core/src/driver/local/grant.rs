@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use super::{
     Arrival, RequestSpec, Terms,
     deliver::token_went_back_error,
+    set::Contention,
     state::{LocalHold, NameState, Waiter},
 };
 use crate::{
@@ -14,13 +15,19 @@ use crate::{
     driver::keeper::TimerAction,
     driver::observer::Granted,
     driver::shared::{Shared, SharedHandle},
-    driver::validity::Validity,
+    driver::validity::{Validity, Withheld},
     guard::{MaxHold, Stage},
     pure::lease::{self, LeaseAction},
 };
 
-/// A guard to be sent to the request that waits for it, after the shard is unlocked.
-pub(crate) struct Delivery {
+/// What is to be sent to a waiting request, after the shard is unlocked.
+pub(crate) enum Delivery {
+    Granted(GrantedGuard),
+    Refused { name: Name, waiter: Box<Waiter>, error: Error },
+}
+
+/// A guard for the request that waits for it.
+pub(crate) struct GrantedGuard {
     tx: oneshot::Sender<Result<Guard, Error>>,
     guard: Guard,
     waited: Duration,
@@ -30,24 +37,52 @@ pub(crate) struct Delivery {
     span: tracing::Span,
     /// The hold was handed over inside the process.
     handed_over: bool,
+    /// See [`RequestSpec::of_set`].
+    of_set: Option<Contention>,
 }
 
 impl Delivery {
-    /// Sends the guard. If the request was dropped meanwhile, the guard comes back and is released by its own drop.
-    pub(crate) fn send(self) {
-        let shared = Arc::clone(self.guard.handle());
-        let granted = Granted {
-            name: self.guard.name(),
-            mode: self.guard.mode(),
-            token: self.guard.token(),
-            waited: self.waited,
-            contended: self.contended,
-            local: self.handed_over,
-        };
-        // The keeper may deliver the guard, outside the span of the request.
-        self.span.in_scope(|| shared.observer.granted(&granted));
-        let _ = self.tx.send(Ok(self.guard));
+    /// The refusal of a request.
+    pub(super) fn refused(name: &Name, waiter: Waiter, error: Error) -> Self {
+        Self::Refused { name: name.clone(), waiter: Box::new(waiter), error }
     }
+
+    /// Sends the guard or the error. If the request was dropped meanwhile, the guard comes back and is released by its
+    /// own drop.
+    pub(crate) fn send(self) {
+        match self {
+            Self::Granted(guard) => guard.send(),
+            Self::Refused { name, waiter, error } => {
+                let handle = Arc::clone(&waiter.handle);
+                handle.fail_request(&name, *waiter, error);
+            }
+        }
+    }
+}
+
+impl GrantedGuard {
+    fn send(self) {
+        let Self { tx, guard, waited, contended, span, handed_over, of_set } = self;
+        // The keeper may deliver the guard, outside the span of the request.
+        span.in_scope(|| report_grant(&guard, of_set.as_ref(), waited, contended, handed_over));
+        let _ = tx.send(Ok(guard));
+    }
+}
+
+/// Reports a grant to the observers. The grant of a name of a set is reported with the whole set.
+pub(super) fn report_grant(
+    guard: &Guard,
+    of_set: Option<&Contention>,
+    waited: Duration,
+    contended: bool,
+    local: bool,
+) {
+    if let Some(contention) = of_set {
+        contention.note(contended);
+        return guard.validity.withhold(Withheld { local });
+    }
+    let (name, mode, token) = (guard.name(), guard.mode(), guard.token());
+    guard.handle().observer.granted(&Granted { name, mode, token, waited, contended, local });
 }
 
 /// When a claim was sent, and the newest token of the name known at that time.
@@ -67,6 +102,8 @@ pub(crate) struct Requester<'a> {
     pub(crate) terms: &'a Terms,
     /// How long the guard may use the hold, at most.
     pub(crate) max_hold: Option<Duration>,
+    /// The guard is of a set that is not granted as a whole yet.
+    pub(crate) of_set: bool,
 }
 
 impl Shared {
@@ -82,7 +119,8 @@ impl Shared {
     ) -> Guard {
         let max_hold_end = requester.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
         let (granted, owner) = ((token, requester.terms.mode), requester.terms.owner.clone());
-        let validity = Arc::new(Validity::new(&hold.lease, max_hold_end, granted, owner));
+        let validity = Validity::new(&hold.lease, max_hold_end, granted, owner);
+        let validity = Arc::new(if requester.of_set { validity.of_set() } else { validity });
         let max_hold = requester.max_hold.filter(|_| max_hold_end != Instant::NEVER);
         let max_hold = max_hold.map(|length| Box::new(self.limit_timer(name, hold.id, length, now)));
         hold.guards.push(Arc::clone(&validity));
@@ -157,11 +195,13 @@ impl Shared {
         if let Some(timer) = waiter.limit_timer {
             self.timers.remove(timer);
         }
-        let requester = Requester { handle: &waiter.handle, terms: &waiter.terms, max_hold: waiter.max_hold };
+        let Waiter { handle, terms, max_hold, .. } = &waiter;
+        let of_set = waiter.of_set.is_some();
+        let requester = Requester { handle, terms, max_hold: *max_hold, of_set };
         let guard = self.new_guard(name, hold, &requester, token, previous, now);
         let waited = now.since(waiter.since);
-        let Waiter { tx, contended, span, .. } = waiter;
-        Delivery { tx, guard, waited, contended, span, handed_over }
+        let Waiter { tx, contended, span, of_set, .. } = waiter;
+        Delivery::Granted(GrantedGuard { tx, guard, waited, contended, span, handed_over, of_set })
     }
 
     /// Sets the timer for the lease of a hold.
@@ -212,7 +252,7 @@ impl Shared {
         grant: &Grant,
         sent_claim: SentClaim,
     ) -> Result<Guard, Error> {
-        let RequestSpec { name, terms, max_hold, .. } = spec;
+        let RequestSpec { name, terms, max_hold, of_set, .. } = spec;
         let now = self.now();
         let undo_and_fail = |error| {
             self.undo(claim);
@@ -232,7 +272,7 @@ impl Shared {
         }
         let mut hold = self.new_hold(claim.id, terms, grant, Arrival::Answered(sent_claim.sent_at), now);
         let token = hold.take_token().unwrap_or(grant.token);
-        let requester = Requester { handle, terms, max_hold: *max_hold };
+        let requester = Requester { handle, terms, max_hold: *max_hold, of_set: of_set.is_some() };
         let guard = self.new_guard(name, &mut hold, &requester, token, grant.previous, now);
         self.set_lease_timer(name, &mut hold, now);
         let state = shard.entry(name.clone()).or_default();
@@ -244,9 +284,8 @@ impl Shared {
         drop(shard);
         deliveries.into_iter().for_each(Delivery::send);
         self.start_claim(prepared);
-        let (mode, token, contended) = (terms.mode, guard.token(), sent_claim.contended);
         let waited = now.since(sent_claim.since);
-        self.observer.granted(&Granted { name, mode, token, waited, contended, local: false });
+        report_grant(&guard, of_set.as_ref(), waited, sent_claim.contended, false);
         Ok(guard)
     }
 }

@@ -60,10 +60,13 @@ impl Shared {
         }
         // The waiter holds a `SharedHandle`, so it is dropped here, after its shard is unlocked.
         let Some((waiter, _)) = self.remove_request(name, ticket) else { return };
-        waiter.span.in_scope(|| {
-            let waited = self.waited_since(waiter.since);
-            self.observer.cancelled(name, waiter.terms.mode, waited, waiter.contended);
-        });
+        match &waiter.of_set {
+            Some(contention) => contention.note(waiter.contended),
+            None => waiter.span.in_scope(|| {
+                let waited = self.waited_since(waiter.since);
+                self.observer.cancelled(name, waiter.terms.mode, waited, waiter.contended);
+            }),
+        }
     }
 
     /// Fails a request whose wait has ended. The error reports the engine's last answer.

@@ -78,7 +78,7 @@ impl Shared {
                 let prepared = self.forget_hold(&name, id);
                 self.start_claim(prepared);
             } else {
-                let _ = self.release_inline(release, deadline, ttl, None);
+                let _ = self.release_inline(release, deadline, ttl, None, true);
             }
             return ReleaseOutcome::Done(outcome.into_result(&name, self.profile.engine, None));
         }

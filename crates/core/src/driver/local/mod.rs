@@ -24,6 +24,7 @@ pub(crate) use grant::SentClaim;
 pub(crate) use leave::UNRESPONSIVE_AFTER;
 pub(crate) use newest_tokens::NewestTokens;
 pub(crate) use release::{GuardRelease, ReleaseOutcome, release_result, unanswered_release};
+pub(crate) use set::Contention;
 pub(crate) use state::{Control, Ending, Terms, Ticket};
 #[cfg(feature = "memory")]
 pub(crate) use table::KeyedHasher;

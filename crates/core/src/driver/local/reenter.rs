@@ -19,10 +19,7 @@ impl Shared {
         now: Instant,
     ) -> Option<Result<Guard, Error>> {
         match (hold.terms.mode, requester.terms.mode) {
-            (Mode::Shared, Mode::Exclusive) => Some(Err(Error::invalid(format!(
-                "lock {:?}: this owner holds it shared and would wait for itself: release the shared guard first",
-                name.as_str()
-            )))),
+            (Mode::Shared, Mode::Exclusive) => Some(Err(waits_for_itself(name))),
             (Mode::Permits { .. }, _) => None,
             _ if hold.lease.deadline() <= now => None,
             _ => {
@@ -34,7 +31,8 @@ impl Shared {
     }
 
     /// Gives the hold to the waiting requests of its owners, wherever in the local queue they are: a guard of the hold
-    /// may be released only after the owner has what it waits for.
+    /// may be released only after the owner has what it waits for. A request that can never be granted before this
+    /// release, because it wants a shared hold alone, is refused.
     pub(super) fn join_owners(
         self: &Arc<Self>,
         name: &Name,
@@ -58,6 +56,15 @@ impl Shared {
             let owner = waiter.terms.owner.as_ref();
             joins(waiter.terms.mode) && owner.is_some_and(|owner| token_of(hold, owner).is_some())
         });
+        if hold.terms.mode == Mode::Shared {
+            let wait_for_themselves = queue.take_where(|waiter| {
+                let owner = waiter.terms.owner.as_ref();
+                waiter.terms.mode == Mode::Exclusive
+                    && owner.is_some_and(|owner| token_of(hold, owner).is_some())
+            });
+            let refused = |waiter| Delivery::refused(name, waiter, waits_for_itself(name));
+            deliveries.extend(wait_for_themselves.into_iter().map(refused));
+        }
         for waiter in owners_waiters {
             if let Some(owner) = &waiter.terms.owner
                 && let Some(token) = token_of(hold, owner)
@@ -73,6 +80,14 @@ impl Shared {
         let hold = shard.get_mut(name).and_then(|state| state.hold(id));
         hold.map_or(0, |hold| hold.guards.iter().filter(|validity| validity.is_owned_by(owner)).count())
     }
+}
+
+/// The error for an owner that wants a name alone and holds it shared.
+fn waits_for_itself(name: &Name) -> Error {
+    Error::invalid(format!(
+        "lock {:?}: this owner holds it shared and would wait for itself: release the shared guard first",
+        name.as_str()
+    ))
 }
 
 /// The index of a valid hold that belongs to `owner`.

@@ -41,7 +41,7 @@ impl Shared {
     pub(crate) fn release_guard(self: &Arc<Self>, guard_release: &GuardRelease<'_>) -> ReleaseOutcome {
         let GuardRelease { name, id, validity, ending, now } = *guard_release;
         let mut shard = self.table.shard(name);
-        let loss_report = validity.loss_report(now);
+        let (loss_report, has_events) = (validity.loss_report(now), !validity.is_withheld());
         let Some(state) = shard.get_mut(name) else {
             return ReleaseOutcome::Done(release_result(name, loss_report));
         };
@@ -88,7 +88,7 @@ impl Shared {
         release.min_hold = release.min_hold.filter(|_| self.profile.supports_min_hold);
         if self.profile.inline {
             drop(shard);
-            return self.release_inline(release, deadline, ttl, loss_report);
+            return self.release_inline(release, deadline, ttl, loss_report, has_events);
         }
         state.holds.swap_remove(hold_index);
         let prepared = self.prepare_next_claim(name, state);
@@ -96,7 +96,14 @@ impl Shared {
             shard.remove(name);
         }
         drop(shard);
-        let outcome = self.leave_to_keeper(Cleanup::new(self, release, ttl), deadline, loss_report);
+        let cleanup = Cleanup::new(self, release, ttl);
+        let outcome = if has_events {
+            self.leave_to_keeper(cleanup, deadline, loss_report)
+        } else {
+            // No user had the hold: nobody waits for the answer.
+            self.queue_job(KeeperJob::Release(cleanup));
+            ReleaseOutcome::Done(release_result(name, loss_report))
+        };
         self.start_claim(prepared);
         outcome
     }
@@ -128,13 +135,15 @@ impl Shared {
         Some(deliveries)
     }
 
-    /// Releases on this thread, then starts the claim of the next request in the local queue.
+    /// Releases on this thread, then starts the claim of the next request in the local queue. `has_events`: observers
+    /// get an event if the engine answers that the hold was gone.
     pub(super) fn release_inline(
         self: &Arc<Self>,
         release: Release,
         deadline: Instant,
         ttl: std::time::Duration,
         loss_report: Option<LossReport>,
+        has_events: bool,
     ) -> ReleaseOutcome {
         let observed = self.observed_now();
         let released = released_at_once(self.engine.release(std::slice::from_ref(&release)));
@@ -153,7 +162,7 @@ impl Shared {
         let outcome = match released {
             Some(Released::Freed) => ReleaseOutcome::Done(release_result(&release.name, loss_report)),
             Some(Released::NotThere) => {
-                if loss_report.is_none() {
+                if loss_report.is_none() && has_events {
                     self.report_loss_at_release(&release);
                 }
                 ReleaseOutcome::Done(release_result(&release.name, loss_report.or(Some(Loss::Gone.into()))))

@@ -1,12 +1,39 @@
-//! What the local state says about a set: whether its names are free of this process, and whether waiting for them can
-//! deadlock.
+//! What the local state says about a set: whether its names are free of this process, whether waiting for them can
+//! deadlock, and whether the set had to wait for a name.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use super::{RequestSpec, reenter::hold_index_of_owner};
 use crate::{Error, Guard, Instant, Mode, Name, Owner, driver::shared::Shared, driver::validity::Validity};
 
+/// Whether a set had to wait for another holder or request of one of its names, for the events of the set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contention(Arc<AtomicBool>);
+
+impl Contention {
+    /// Records whether a request for the name had to wait.
+    pub(crate) fn note(&self, contended: bool) {
+        self.0.fetch_or(contended, Ordering::Relaxed);
+    }
+
+    pub(crate) fn had_to_wait(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 impl Shared {
+    /// Whether this process holds the name by the claim with this id, or waits for it by this claim.
+    pub(crate) fn has_claim(&self, name: &Name, id: &str) -> bool {
+        let shard = self.table.shard(name);
+        shard.get(name).is_some_and(|state| state.claims().any(|claim| claim.to_string() == id))
+    }
+
     /// Whether this process neither holds any of these names nor waits for one: then the engine alone decides.
     pub(crate) fn knows_nothing_of(&self, specs: &[RequestSpec]) -> bool {
         specs.iter().all(|spec| self.table.shard(&spec.name).get(&spec.name).is_none())

@@ -11,7 +11,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 
-use super::{queue::LocalQueue, wait_limit::CountedWait};
+use super::{queue::LocalQueue, set::Contention, wait_limit::CountedWait};
 use crate::{
     Claim, ClaimId, EngineError, Error, Fault, Grant, Guard, Instant, Mode, Name, Owner, Pace, Previous,
     Token,
@@ -64,10 +64,12 @@ pub(crate) struct Waiter {
     pub(crate) until: Instant,
     /// Whether the request had to wait for another holder or request.
     pub(crate) contended: bool,
+    /// See [`RequestSpec::of_set`](super::RequestSpec::of_set).
+    pub(crate) of_set: Option<Contention>,
     /// The span of the request.
     pub(crate) span: tracing::Span,
     /// Counts the request as waiting, if the number of waiting requests is limited.
-    pub(crate) _counted: Option<CountedWait>,
+    pub(crate) counted: Option<CountedWait>,
     /// Keeps the keeper running, and becomes part of the guard.
     pub(crate) handle: Arc<SharedHandle>,
     /// Where the guard or the error is sent to.
@@ -247,6 +249,12 @@ pub(crate) struct PreparedClaim {
 }
 
 impl NameState {
+    /// The ids of the claims that hold the name or wait for it.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = ClaimId> {
+        let in_flight = self.claim.as_ref().map(|claim| claim.id);
+        self.holds.iter().map(|hold| hold.id).chain(in_flight)
+    }
+
     /// Whether nothing is left of the name, so that its state can be dropped.
     pub(crate) fn is_idle(&self) -> bool {
         self.holds.is_empty() && self.queue.is_empty() && self.claim.is_none()

@@ -25,7 +25,8 @@ impl MemoryEngine {
                     Ok(Answer::Gone) => Ok(Hint::default()),
                     Err(error) => Err(error),
                 };
-                claims[..index].iter().for_each(|claim| shards.undo(claim, resources));
+                // Also those after it, which an earlier request of the same claims may have granted.
+                claims.iter().for_each(|claim| shards.undo(claim, resources));
                 return match hint {
                     Ok(hint) => AllAnswer::Taken { index, hint },
                     Err(error) => AllAnswer::Refused { index, error },

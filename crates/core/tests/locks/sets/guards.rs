@@ -33,6 +33,22 @@ fn guards_are_found_by_name() {
     assert!(tokens.windows(2).all(|pair| pair[0] != pair[1]), "each name has its own token: {tokens:?}");
 }
 
+/// By it a program tells its own holds and waits from those of others, which `show` has side by side.
+#[test]
+fn a_program_knows_its_own_claims() {
+    let world = World::new();
+    let (locks, other) = (world.client(), world.client());
+    let _guards = locks.all().mutex("a").mutex("b").blocking().acquire().unwrap();
+    let mut waiting = Box::pin(other.mutex("a").acquire());
+    assert!(leasehold_testkit::dropper::poll_once(waiting.as_mut()).is_none());
+    eventually("it waits", || crate::waiter_count(&locks, "a") == 1);
+    let view = pollster::block_on(locks.show("a")).unwrap();
+    let (held, waits) = (&view.holders[0].id, &view.waiters[0].id);
+    assert!(locks.has_claim(&view.name, held) && !locks.has_claim(&view.name, waits));
+    assert!(other.has_claim(&view.name, waits) && !other.has_claim(&view.name, held));
+    assert!(!locks.has_claim(&leasehold_core::Name::new("b").unwrap(), held));
+}
+
 #[test]
 fn the_first_loss_is_the_loss_of_the_set() {
     paused_runtime().block_on(async {

@@ -16,6 +16,8 @@ fn a_wait_for_an_earlier_name_is_refused_if_the_owner_shows_it() {
         assert!(error.is_invalid() && error.to_string().contains("\"m\""), "{error}");
         assert_eq!(names_in_use(&locks), ["m"]);
     }
+    // A request that is not for a set is not checked.
+    drop(locks.mutex("a").owner(owner.clone()).blocking().acquire().unwrap());
     // A try never waits; another owner, or none, is another user of the locks.
     drop(locks.all().mutex("a").mutex("z").owner(owner.clone()).blocking().try_acquire().unwrap());
     drop(locks.all().mutex("a").mutex("b").owner(Owner::new("me")).blocking().acquire().unwrap());

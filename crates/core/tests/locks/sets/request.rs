@@ -115,13 +115,26 @@ fn the_largest_set_is_taken() {
 }
 
 #[test]
+fn an_error_that_no_try_can_mend_ends_the_tries() {
+    for one_by_one in [false, true] {
+        let world = World::new();
+        let _permits = world.client().semaphore("b", 3).blocking().acquire().unwrap();
+        let (locks, counting) = counted(&world, one_by_one);
+        let error = locks.all().mutex("a").mutex("b").attempts(4).blocking().acquire().unwrap_err();
+        assert!(error.is_misconfigured() && error.name().unwrap().as_str() == "b", "{error}");
+        assert_eq!(counting.count(Verb::Claim).items, 2, "one try of two names");
+    }
+}
+
+#[test]
 fn tries_are_counted_for_the_whole_set() {
     for one_by_one in [false, true] {
         let world = World::new();
         let (locks, counting) = counted(&world, one_by_one);
         let taken = world.client().mutex("b").blocking().acquire().unwrap();
         let all = locks.all().mutex("a").mutex("b").attempts(3);
-        assert!(all.blocking().acquire().unwrap_err().is_taken());
+        let error = all.blocking().acquire().unwrap_err();
+        assert!(error.is_taken() && error.name().unwrap().as_str() == "b", "{error}");
         assert_eq!(counting.count(Verb::Claim).items, 6, "three tries of two names");
         let request = all.attempts(10_000);
         let trying = std::thread::spawn(move || request.blocking().acquire_within(crate::PATIENCE));

@@ -15,6 +15,8 @@ use crate::{
 
 /// The most parts of one kind in a batch: a message of a few hundred kilobytes.
 const MAX_PARTS: usize = 4096;
+/// The least number of unlocks and tries that are worth two batches: each batch costs the server a fixed time.
+const MIN_PARTS_OF_TWO: usize = 6;
 /// The most tries of permits in a batch: each is a statement of its own, with all permits of its name.
 const MAX_PERMIT_TRIES: usize = 32;
 /// For how long a name is left to other processes after a release that notified them. They need a round trip to take
@@ -52,28 +54,45 @@ impl Table {
 
     /// The next batch, if there is something to send.
     pub(crate) fn take_batch(&mut self) -> Option<(Batch, Plan)> {
+        self.take(MAX_PARTS, MAX_PARTS)
+    }
+
+    /// The first of two batches that are sent one after the other, if there is enough to send for two, else all.
+    pub(crate) fn take_half(&mut self) -> Option<(Batch, Plan)> {
+        let batch = &self.pending.0;
+        let (unlocks, tries) = (batch.unlocks.len(), batch.tries.len());
+        if unlocks + tries < MIN_PARTS_OF_TWO {
+            return self.take_batch();
+        }
+        self.take(unlocks.div_ceil(2).min(MAX_PARTS), tries.div_ceil(2).min(MAX_PARTS))
+    }
+
+    /// A batch of at most so many unlocks and tries.
+    fn take(&mut self, most_unlocks: usize, most_tries: usize) -> Option<(Batch, Plan)> {
         if !self.has_pending() {
             return None;
         }
         let (batch, plan) = &mut self.pending;
         plan.session = self.terms.number;
-        if batch.unlocks.len().max(batch.watches.len()) <= MAX_PARTS
-            && tries_of_a_batch(&batch.tries) == batch.tries.len()
+        let tries = tries_of_a_batch(&batch.tries, most_tries);
+        if batch.unlocks.len() <= most_unlocks
+            && batch.watches.len() <= MAX_PARTS
+            && tries == batch.tries.len()
         {
             return Some(std::mem::take(&mut self.pending));
         }
-        Some(self.take_part_of_pending())
+        Some(self.take_part_of_pending(most_unlocks, tries))
     }
 
     /// A part of the requests to send. An unlock of a hold stays with the other unlocks of the hold, and a try stays
     /// behind its watch.
-    fn take_part_of_pending(&mut self) -> (Batch, Plan) {
+    fn take_part_of_pending(&mut self, most_unlocks: usize, tries: usize) -> (Batch, Plan) {
         let (batch, plan) = &mut self.pending;
-        let mut unlocks = MAX_PARTS.min(batch.unlocks.len());
-        while unlocks < batch.unlocks.len() && plan.unlock_owners[unlocks - 1].is_none() {
+        let mut unlocks = most_unlocks.min(batch.unlocks.len());
+        while 0 < unlocks && unlocks < batch.unlocks.len() && plan.unlock_owners[unlocks - 1].is_none() {
             unlocks += 1;
         }
-        let (watches, tries) = (MAX_PARTS.min(batch.watches.len()), tries_of_a_batch(&batch.tries));
+        let watches = MAX_PARTS.min(batch.watches.len());
         let (mut part, mut part_plan) = (Batch::default(), Plan { session: plan.session, ..Plan::default() });
         part.unlocks = batch.unlocks.drain(..unlocks).collect();
         part_plan.unlock_owners = plan.unlock_owners.drain(..unlocks).collect();
@@ -297,12 +316,12 @@ impl Table {
     }
 }
 
-/// How many of these tries fit into a batch.
-fn tries_of_a_batch(tries: &[Try]) -> usize {
+/// How many of these tries, `most` of them at most, fit into a batch.
+fn tries_of_a_batch(tries: &[Try], most: usize) -> usize {
     let mut permit_tries = 0;
     let fits = |attempt: &&Try| {
         permit_tries += usize::from(attempt.permits.is_some());
         permit_tries <= MAX_PERMIT_TRIES
     };
-    tries.iter().take(MAX_PARTS).take_while(fits).count()
+    tries.iter().take(most).take_while(fits).count()
 }

@@ -215,9 +215,12 @@ impl World {
 
     fn send(&mut self, process: usize) {
         let process = &mut self.processes[process];
-        if process.in_flight.len() < 2
-            && let Some((batch, plan)) = process.table.take_batch()
-        {
+        let taken = match process.in_flight.len() {
+            0 => process.table.take_half(),
+            1 => process.table.take_batch(),
+            _ => None,
+        };
+        if let Some((batch, plan)) = taken {
             let reply = self.server.exchange(process.session, &batch);
             process.in_flight.push(((batch, plan), reply));
         }

@@ -167,6 +167,25 @@ fn permit_tries_are_spread_over_batches() {
     assert_eq!(table.take_outcomes().iter().filter(|outcome| held(outcome)).count(), 100);
 }
 
+/// The server works on the second half while the client still handles the reply to the first one.
+#[test]
+fn much_is_sent_as_two_halves_and_little_at_once() {
+    let mut world = World::new(0);
+    let now = world.now;
+    let claims: Vec<Claim> = (0..8).map(|number| world.new_claim(number, Mode::Exclusive)).collect();
+    let table = &mut world.processes[0].table;
+    let sizes_after_claims = |table: &mut Table, claims: &[Claim]| -> Vec<usize> {
+        for (number, claim) in claims.iter().enumerate() {
+            let keyed = KeyedClaim { claim, keys: keys_of(number), permit_keys: None, asked: now };
+            table.claim(keyed, How::Create, now);
+        }
+        std::iter::from_fn(|| table.take_half().map(|(batch, _)| batch.tries.len())).collect()
+    };
+    assert_eq!(sizes_after_claims(table, &claims), [4, 4]);
+    world.end_session(0);
+    assert_eq!(sizes_after_claims(&mut world.processes[0].table, &claims[..5]), [5]);
+}
+
 /// A try that failed alone fails its own claim alone, and leaves its key free.
 #[test]
 fn a_failed_try_fails_no_other_claim_of_its_batch() {
