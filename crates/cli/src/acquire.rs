@@ -89,8 +89,8 @@ pub(crate) fn is_confirmed(
     confirm(plan, locks, event_loop, holds, deadline)
 }
 
-/// With `--max-waiting`: fails if as many others wait for one of the names already. The answer may be outdated when this
-/// run enters the queue, so a few more than the limit may wait for a moment.
+/// With `--max-waiting`: fails if as many others wait for one of the names already. The answer may be outdated when
+/// this run enters the queue, so a few more than the limit may wait for a moment.
 fn check_waiting(
     plan: &Run,
     locks: &Locks,

@@ -22,8 +22,9 @@ use crate::{
 ///   term.
 /// - **A leader publishes a [`value`](Self::value)**, for instance its address, which everyone can
 ///   [observe](Self::observe) together with the term, without being a candidate.
-/// - **A leader that [resigns](crate::Leading::resign), or is dropped, hands over at once.** After a crash the next candidate
-///   waits until the lease has run out (see [`ttl`](Self::ttl)), or until the engine notices the end of the process.
+/// - **A leader that [resigns](crate::Leading::resign), or is dropped, hands over at once.** After a crash the next
+///   candidate waits until the lease has run out (see [`ttl`](Self::ttl)), or until the engine notices the end of the
+///   process.
 /// - A mutex and an election of the same name exclude each other. Candidates wait first come, first served where the
 ///   engine does.
 ///
@@ -32,8 +33,8 @@ use crate::{
 /// the term of another.
 ///
 /// **An engine without memos** ([`Profile::no_memos`](crate::Profile::no_memos) says why) elects leaders without a
-/// value. There, an election with a value, [`Leading::proclaim`](crate::Leading::proclaim), [`observe`](Self::observe) and
-/// [`leader`](Self::leader) are refused before anything is sent.
+/// value. There, an election with a value, [`Leading::proclaim`](crate::Leading::proclaim),
+/// [`observe`](Self::observe) and [`leader`](Self::leader) are refused before anything is sent.
 ///
 /// ```
 /// # fn main() -> Result<(), leasehold::Error> {

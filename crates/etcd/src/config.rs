@@ -117,9 +117,9 @@ impl Config {
         }
     }
 
-    /// Sets the prefix of lock keys. With [`Layout::Directory`] and [`Layout::Election`] a slash and the name follow the
-    /// prefix, which is [`DEFAULT_PREFIX`] by default. With [`Layout::Key`] the name follows the prefix as it is; the prefix is empty by
-    /// default, so that the name itself is the key.
+    /// Sets the prefix of lock keys. With [`Layout::Directory`] and [`Layout::Election`] a slash and the name follow
+    /// the prefix, which is [`DEFAULT_PREFIX`] by default. With [`Layout::Key`] the name follows the prefix as it is;
+    /// the prefix is empty by default, so that the name itself is the key.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for a prefix that has control characters or more than 128 bytes,

@@ -35,6 +35,7 @@ const MAX_SHARED: usize = 64;
 /// The most leases of single holds that are remembered. The next memo of a hold whose lease was forgotten is on a new
 /// lease, and its client revokes the forgotten one.
 const MAX_OF_HOLDS: usize = 1024;
+
 /// The leases that this client has made for memos.
 #[derive(Default)]
 pub(crate) struct MemoLeases {

@@ -29,7 +29,14 @@ const KEY_OP: usize = 0;
 
 impl Client {
     pub(crate) async fn release(&self, releases: &[Release]) -> Vec<Released> {
-        join_all(releases.iter().map(|release| self.release_one(release))).await
+        join_all(releases.iter().map(|release| self.release_with_leases(release))).await
+    }
+
+    /// Ends a claim, and then the leases that were made for memos of its hold and have none.
+    async fn release_with_leases(&self, release: &Release) -> Released {
+        let released = self.release_one(release).await;
+        self.end_unused_memo_leases(release.id).await;
+        released
     }
 
     async fn release_one(&self, release: &Release) -> Released {
@@ -55,7 +62,6 @@ impl Client {
             Ok(old_kv) => {
                 self.claims().remove(release.id);
                 self.in_flight.settle(release.id);
-                self.end_unused_memo_leases(release.id).await;
                 self.end_lease_used_once(&session).await;
                 let ended_own_hold = old_kv.is_some_and(|old_kv| {
                     let not_broken =

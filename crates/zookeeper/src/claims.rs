@@ -29,11 +29,23 @@ pub(crate) struct ClaimSession {
     /// The node of the claim was possibly deleted since the client last read it. In the plain layout, another program's
     /// node can have its name by now.
     pub(crate) node_may_be_gone: bool,
+    /// A request that writes a memo and ends the hold was sent, and is not known to have failed. If the node is gone,
+    /// that is no loss.
+    pub(crate) may_have_ended: bool,
+    /// The claim has looked at ended memos of others.
+    pub(crate) has_swept: bool,
 }
 
 impl ClaimSession {
     pub(crate) const fn new(session_slot: SessionSlot) -> Self {
-        Self { session_slot, unsettled: false, may_appear_late: false, node_may_be_gone: false }
+        Self {
+            session_slot,
+            unsettled: false,
+            may_appear_late: false,
+            node_may_be_gone: false,
+            may_have_ended: false,
+            has_swept: false,
+        }
     }
 
     /// Records that the client has searched for the node of an unanswered change.

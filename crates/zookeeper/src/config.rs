@@ -131,8 +131,8 @@ impl Config {
     pub fn path(mut self, path: &str) -> Result<Self, Error> {
         if !may_have_locks(path) {
             return Err(Error::misconfigured(format!(
-                "path= must be a path like {DEFAULT_PREFIX} with at most {MAX_PATH_BYTES} bytes, outside of /zookeeper \
-                 and {MEMOS}"
+                "path= must be a path like {DEFAULT_PREFIX} with at most {MAX_PATH_BYTES} bytes, outside of \
+                 /zookeeper, and without a part {MEMOS}"
             )));
         }
         self.path = Some(path.to_owned());
@@ -159,7 +159,7 @@ impl Config {
         if !may_have_locks(prefix) {
             return Err(Error::misconfigured(format!(
                 "the prefix must be a path like {DEFAULT_PREFIX} with at most {MAX_PATH_BYTES} bytes, outside of \
-                 /zookeeper and {MEMOS}"
+                 /zookeeper, and without a part {MEMOS}"
             )));
         }
         prefix.clone_into(&mut self.prefix);

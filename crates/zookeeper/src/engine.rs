@@ -18,7 +18,7 @@ pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 
 /// Why there are no memos with [`Layout::Plain`].
 const NO_PLAIN_MEMOS: &str = "with layout=plain the name of a node contains no claim id, so no condition of a write \
-    tells the node of the holder from a node of another program";
+    tells the node of the holder from a node of another program: use another layout, and another name";
 
 /// Locks on one ZooKeeper ensemble.
 pub struct ZookeeperEngine {

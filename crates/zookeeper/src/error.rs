@@ -15,7 +15,7 @@ pub(crate) enum Failed {
     Refused(ErrorCode),
     /// The request was applied, and the answer cannot be parsed.
     Unreadable,
-    /// The request was not sent, for a reason that this client has classified already.
+    /// The request was not sent or not applied, for a reason that this client has classified already.
     Local((Fault, String)),
 }
 

@@ -68,10 +68,7 @@ impl Maintain for Client {
             });
         }
         end_claims(self, overdue);
-        for (name, id) in self.memo_ends.take_due(now) {
-            let client = Arc::clone(self);
-            runtime::spawn(async move { client.delete_ended_memo(&name, id).await });
-        }
+        self.delete_due_memos(now);
         let due = [self.claims().next_due(), self.memo_ends.next_due()];
         due.into_iter().flatten().fold(next_round, Instant::min)
     }

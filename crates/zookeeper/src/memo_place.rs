@@ -6,9 +6,14 @@
 //! spread over directories by a hash, so that no list of nodes gets too long for an answer. The version of the data of
 //! such a directory counts the memos that were ever created in it.
 
-use leasehold_core::Name;
+use leasehold_core::{Fault, Name};
 
-use crate::{client::Client, keys::escape, wire::Acl};
+use crate::{
+    client::Client,
+    error::Failed,
+    keys::escape,
+    wire::{Acl, ErrorCode},
+};
 
 /// The directory of all memos, below the prefix.
 pub(crate) const MEMOS: &str = "%memos";
@@ -33,6 +38,20 @@ impl MemoPlace {
         let directory = format!("{clock}/{:02x}", hash(name.as_str()));
         let node = format!("{directory}/{}", escape(name.as_str()));
         Self { clock, directory, node }
+    }
+
+    /// The failure of a request for a memo. If the login has no right, the message names the directory of all memos:
+    /// the list of the first login that wrote a memo decides who may use the memos of all names.
+    pub(crate) fn failed(&self, failed: Failed) -> Failed {
+        if !failed.is(ErrorCode::NO_AUTH) {
+            return failed;
+        }
+        let message = format!(
+            "the login of the URL may not use the memos in {}: all logins that use memos there must name each other in \
+             acl=, and an existing list must be changed by setAcl (docs/engines/zookeeper.md, Rights)",
+            self.clock
+        );
+        Failed::Local((Fault::Denied, message))
     }
 }
 

@@ -48,7 +48,8 @@ struct Found {
 /// The result of one attempt of a write.
 enum Attempt {
     Written {
-        is_new: bool,
+        /// The claim looks at other memos.
+        sweeps: bool,
     },
     Overtaken {
         is_gone: bool,
@@ -74,8 +75,13 @@ impl Memos for Client {
 impl Client {
     async fn read_memo(&self, name: &Name) -> Result<Option<Memo>, EngineError> {
         let (_session_slot, conn) = self.memo_conn().await?;
+        let place = self.memo_place(name);
+        let stored = self.stored_memo(&conn, &place, name).await;
+        if matches!(stored, Ok(None)) {
+            self.sweep_for_holder(&place, name);
+        }
         // A reader changes nothing but the clock.
-        self.stored_memo(&conn, name).await.map_err(unsent_error)
+        stored.map_err(|failed| unsent_error(place.failed(failed)))
     }
 
     /// A session for a short request about a memo, and its connection. Without any session, the client makes the one
@@ -89,12 +95,11 @@ impl Client {
         Ok((session_slot, conn))
     }
 
-    async fn stored_memo(&self, conn: &Conn, name: &Name) -> Result<Option<Memo>, Failed> {
-        let place = self.memo_place(name);
+    async fn stored_memo(&self, conn: &Conn, place: &MemoPlace, name: &Name) -> Result<Option<Memo>, Failed> {
         // Only a quorum can answer the change of the clock, and its server has then applied all earlier changes. So the
         // memo, which is read after it on the same connection, is not older than this request.
         let (clock, stored) =
-            (conn.send(&set_clock(&place)), conn.send(&GetData { path: &place.node, watch: false }));
+            (conn.send(&set_clock(place)), conn.send(&GetData { path: &place.node, watch: false }));
         let now = match clock.answer().await {
             // No memo was ever written.
             Err(failed) if failed.is(ErrorCode::NO_NODE) => return Ok(None),
@@ -129,11 +134,14 @@ impl Client {
                 attempt => attempt.map_err(EngineError::from)?,
             };
             match attempt {
-                Attempt::Written { is_new } => {
+                Attempt::Written { sweeps } => {
                     if write.after == HoldAfter::Release {
                         self.end_hold_of_memo(write.version.id).await;
                     }
-                    self.after_memo(write, &place, is_new).await;
+                    self.after_memo(write);
+                    if sweeps {
+                        self.sweep(&place, write.version.id);
+                    }
                     return Ok(Written::Done);
                 }
                 Attempt::Overtaken { is_gone } => {
@@ -147,7 +155,10 @@ impl Client {
                 Attempt::Again => {}
             }
         }
-        Err(EngineError::new(Fault::Retry, "what the write of the memo depends on changed again and again"))
+        let directory = &place.directory;
+        let message =
+            format!("the directory of the memo {directory} changed during {MAX_TRIES} tries: try again");
+        Err(EngineError::new(Fault::Retry, message))
     }
 
     /// The hold of a write; `None` if this client has no such hold.
@@ -182,7 +193,7 @@ impl Client {
         let has_ended = match &found.memo {
             // Only the kind of a memo that has not ended counts.
             Some((record, stat)) if record.kind != *write.memo.kind() => {
-                let now = conn.send(&set_clock(place)).answer().await.map_err(not_sent)?.mtime;
+                let now = conn.send(&set_clock(place)).answer().await.map_err(not_sent(place))?.mtime;
                 record.left(stat, now).is_none()
             }
             _ => false,
@@ -195,21 +206,22 @@ impl Client {
         let is_stored = match judge_memo(write, found.is_held, head) {
             MemoVerdict::Store => true,
             MemoVerdict::LeaveLater if write.after == HoldAfter::Keep => {
-                return Ok(Attempt::Written { is_new: false });
+                return Ok(Attempt::Written { sweeps: false });
             }
             MemoVerdict::LeaveLater => false,
             MemoVerdict::Overtaken => return Ok(Attempt::Overtaken { is_gone: false }),
             MemoVerdict::Refuse(error) => return Err(WriteError::NotSent(error)),
         };
         if is_stored && found.directory.is_none() {
-            self.create_memo_directory(&conn, place).await.map_err(not_sent)?;
+            self.create_memo_directory(&conn, place).await.map_err(not_sent(place))?;
             return Ok(Attempt::Again);
         }
         let mut steps = vec![end_or_check(write.after, &hold.own)];
         if is_stored {
             steps.extend(self.store_steps(write, place, hold, &found));
         }
-        self.send_memo(write, &conn, hold, steps, found.memo.is_none()).await
+        let sweeps = is_stored && found.memo.is_none() && self.takes_sweep(write.version.id);
+        self.send_memo(write, place, (&conn, hold), steps, sweeps).await
     }
 
     /// The changes that store the memo, on the condition that nothing has changed since `found` was read.
@@ -249,28 +261,42 @@ impl Client {
     async fn send_memo(
         &self,
         write: &MemoWrite,
-        conn: &Conn,
-        hold: &MemoHold,
+        place: &MemoPlace,
+        (conn, hold): (&Conn, &MemoHold),
         steps: Vec<MultiOp>,
-        is_new: bool,
+        sweeps: bool,
     ) -> Result<Attempt, WriteError> {
-        let ends_hold = write.after == HoldAfter::Release;
+        let (id, ends_hold) = (write.version.id, write.after == HoldAfter::Release);
         if ends_hold {
             // The deletion of the node by this write is no loss.
-            self.unwatch(write.version.id);
+            self.set_may_have_ended(id, true);
+            self.unwatch(id);
         }
         let applied = self.apply_changes(&hold.session, conn, steps).await;
-        if ends_hold && !matches!(applied, Ok(Ok(()))) {
-            self.watch_hold_again(write.version.id);
+        let is_unapplied = match &applied {
+            Ok(outcome) => outcome.is_err(),
+            Err(failed) => !failed.is_unknown(),
+        };
+        if ends_hold && is_unapplied {
+            self.set_may_have_ended(id, false);
+            self.watch_hold_again(id);
         }
         match applied? {
-            Ok(()) => Ok(Attempt::Written { is_new }),
+            Ok(()) => Ok(Attempt::Written { sweeps }),
             Err((0, ErrorCode::NO_NODE)) => Ok(Attempt::Overtaken { is_gone: true }),
             Err((0, ErrorCode::BAD_VERSION)) => Ok(Attempt::Overtaken { is_gone: false }),
             Err((_, ErrorCode::NO_NODE | ErrorCode::NODE_EXISTS | ErrorCode::BAD_VERSION)) => {
                 Ok(Attempt::Again)
             }
-            Err((_, code)) => Err(Failed::Refused(code).into()),
+            // The directory of the name has an access list of its own.
+            Err((0, code)) => Err(Failed::Refused(code).into()),
+            Err((_, code)) => Err(place.failed(Failed::Refused(code)).into()),
+        }
+    }
+
+    fn set_may_have_ended(&self, id: ClaimId, may_have_ended: bool) {
+        if let Some(entry) = self.claims().get(id) {
+            entry.data.may_have_ended = may_have_ended;
         }
     }
 
@@ -319,8 +345,11 @@ impl From<WriteError> for EngineError {
 }
 
 /// The error of a write whose preparation failed.
-fn not_sent(failed: Failed) -> WriteError {
-    if failed.is_expired() { WriteError::Failed(failed) } else { WriteError::NotSent(unsent_error(failed)) }
+fn not_sent(place: &MemoPlace) -> impl Fn(Failed) -> WriteError {
+    |failed| match place.failed(failed) {
+        failed if failed.is_expired() => WriteError::Failed(failed),
+        failed => WriteError::NotSent(unsent_error(failed)),
+    }
 }
 
 /// The change of the clock, whose answer tells the time of the server.
@@ -346,10 +375,13 @@ async fn find(conn: &Conn, place: &MemoPlace, hold: &MemoHold) -> Result<Found, 
         conn.send(&Exists { path: &place.directory }),
         conn.send(&GetData { path: &place.node, watch: false }),
     );
-    let own = none_if_missing(own.answer().await).map_err(not_sent)?;
-    let directory = none_if_missing(directory.answer().await).map_err(not_sent)?;
+    let own = none_if_missing(own.answer().await).map_err(not_sent(place))?;
+    let directory = none_if_missing(directory.answer().await).map_err(not_sent(place))?;
     let is_held = own.is_some_and(|stat| hold.own.is_first_node(&stat) && stat.version == UNTOUCHED);
-    let memo = if is_held { read_record(&place.node, memo.answer().await).map_err(not_sent)? } else { None };
+    let memo = match is_held {
+        true => read_record(&place.node, memo.answer().await).map_err(not_sent(place))?,
+        false => None,
+    };
     Ok(Found { is_held, is_gone: own.is_none(), memo, directory })
 }
 

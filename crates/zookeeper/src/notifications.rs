@@ -89,9 +89,12 @@ impl Client {
             }
             return;
         }
+        let may_have_ended = entry.data.may_have_ended;
         drop(claims);
         if kind == EventKind::Deleted {
-            self.report_loss(name, id, Loss::Gone);
+            if !may_have_ended {
+                self.report_loss(name, id, Loss::Gone);
+            }
         } else if let Some(client) = self.weak_self.upgrade() {
             runtime::spawn(async move { client.watch_hold(id).await });
         }

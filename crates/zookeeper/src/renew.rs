@@ -123,13 +123,19 @@ impl Client {
         let Some((conn, own, name)) = held else { return };
         match self.watch_own(&conn, id, &own).await {
             Ok((data, _)) if is_broken(own.name(), &data) => self.report_loss(name, id, Loss::Broken),
-            // The node of a released hold is deleted without a loss.
-            Err(failed) if failed.is(ErrorCode::NO_NODE) && !self.in_flight.is_released(id, self.now()) => {
+            Err(failed) if failed.is(ErrorCode::NO_NODE) && !self.may_have_ended(id) => {
                 self.report_loss(name, id, Loss::Gone);
             }
             // The next renewal finds the loss.
             Ok(_) | Err(_) => {}
         }
+    }
+
+    /// Whether the hold was released, or possibly ended with the write of a memo: then its node is deleted without a
+    /// loss.
+    pub(crate) fn may_have_ended(&self, id: ClaimId) -> bool {
+        self.in_flight.is_released(id, self.now())
+            || self.claims().get(id).is_none_or(|entry| entry.data.may_have_ended)
     }
 
     /// Extends a hold whose node was checked, on a session that is valid until `valid_until`.

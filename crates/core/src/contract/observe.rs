@@ -10,8 +10,8 @@ use crate::{ErrorKind, Loss, Mode, Name, TimeChange, Token};
 /// [`Refused`](Self::Refused) and [`Cancelled`](Self::Cancelled). Each guard that was granted ends with exactly one
 /// [`Released`](Self::Released). A request whose options are wrong begins nothing and has no event.
 ///
-/// A request for several names has these events for each of its names, however often it tries or begins again. All names
-/// are `Granted` when the last of them is. If the request ends with an error, the name that the error is about is
+/// A request for several names has these events for each of its names, however often it tries or begins again. All
+/// names are `Granted` when the last of them is. If the request ends with an error, the name that the error is about is
 /// `Refused`, and the others are `Cancelled`.
 ///
 /// `engine` is the name of the engine: `file`, `redis` and so on.

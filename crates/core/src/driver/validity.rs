@@ -127,8 +127,8 @@ impl Validity {
         self.rare_fields().withheld.is_some()
     }
 
-    /// The whole set is granted: the guard has events from now on. Returns the grant that was withheld, and the loss, if
-    /// it was reported without an event.
+    /// The whole set is granted: the guard has events from now on. Returns the grant that was withheld, and the loss,
+    /// if it was reported without an event.
     pub(crate) fn grant(&self) -> (Withheld, Option<Loss>) {
         // Under the lock: either this call returns a loss, or `mark_lost` does.
         let mut fields = self.rare_fields();

@@ -240,8 +240,8 @@ fn a_leader_that_resigns_leaves_no_lease_but_that_of_its_end() {
     assert_eq!(rig.leases(), leases + 1, "the lease of its end");
 }
 
-/// Writes that are in flight when the database becomes full are applied, and answered with the same error as those after
-/// them.
+/// Writes that are in flight when the database becomes full are applied, and answered with the same error as those
+/// after them.
 #[test]
 fn a_full_server_refuses_memos_and_what_it_refuses_is_not_stored() {
     let rig = Rig::with(&[SMALL_DATABASE]);

@@ -1,6 +1,6 @@
-//! The commit of a claim. A row of some layouts says nothing of its owner: if nobody learned how its commit ended, nobody
-//! could tell later whether the row is that of the claim, and it would stay for ever. So a task of its own waits for the
-//! answer, also if the claim is dropped.
+//! The commit of a claim. A row of some layouts says nothing of its owner. If nobody learned how its commit ended,
+//! nobody could tell later whether the row is that of the claim, and the row would stay for ever. So a task of its own
+//! waits for the answer, also if the claim is dropped.
 
 use leasehold_core::Fault;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
@@ -41,8 +41,8 @@ impl Commit {
 }
 
 impl Committing {
-    /// Executes the last steps of a claim, and gives the connection back if they succeed. A dropped future ends only the
-    /// wait.
+    /// Executes the last steps of a claim, and gives the connection back if they succeed. A dropped future ends only
+    /// the wait.
     pub(super) async fn run(
         self,
         mut borrowed: Borrowed,
@@ -64,7 +64,8 @@ impl Committing {
             self.0.send_replace(Some(outcome));
             let _ = answer.send(committed);
         });
-        let ended = || Err(Failed::new(Fault::Unknown, "the task of the commit ended"));
+        let ended =
+            || Err(Failed::new(Fault::Unknown, "the answer did not come: the task of the commit ended"));
         answered.await.unwrap_or_else(|_| ended())
     }
 }

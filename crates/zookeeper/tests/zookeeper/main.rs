@@ -11,6 +11,8 @@ mod interop;
 mod large;
 mod latch;
 mod late_requests;
+mod memo_ends;
+mod memo_rights;
 mod memos;
 mod names;
 mod neighbours;

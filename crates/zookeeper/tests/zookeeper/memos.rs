@@ -1,37 +1,36 @@
-//! Memos: foreign data, failures in the middle of a write, the end of memos, and followers.
+//! Memos: foreign data, failures in the middle of a write, and followers.
 
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, Claim, ClaimId, Engine, EngineError, Env, Fault, Grant, HoldAfter, How, Inspect, Lineage,
+    Answer, Claim, Engine, EngineError, Env, Fault, Grant, HoldAfter, How, Inspect, Lineage, Loss,
     MIN_MEMO_KEEP, Memo, MemoKind, MemoVersion, MemoWrite, Name, NewMemo, Notification, Token, Written,
 };
+use leasehold_testkit::server::Proxy;
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::{
-    raw_client::{Kind, RawClient, text},
+    raw_client::{Kind, RawClient},
     relay::Relay,
     rig::{PATIENCE, Rig, acquire, exclusive, local, release_of},
 };
 
 /// Far longer than a test takes.
-const KEEP: Duration = Duration::from_secs(600);
-/// The beginning of a step that deletes a node, whatever its version, up to the path.
-const DELETE_STEP: [u8; 9] = [0, 0, 0, 2, 0, 0xff, 0xff, 0xff, 0xff];
+pub(crate) const KEEP: Duration = Duration::from_secs(600);
 
-fn memo(bytes: &[u8], keep: Duration) -> NewMemo {
+pub(crate) fn memo(bytes: &[u8], keep: Duration) -> NewMemo {
     NewMemo::new(MemoKind::ONCE, bytes, keep).unwrap()
 }
 
 /// A hold of this claim.
-async fn hold(engine: &ZookeeperEngine, claim: Claim) -> (Claim, Grant) {
+pub(crate) async fn hold(engine: &ZookeeperEngine, claim: Claim) -> (Claim, Grant) {
     match engine.claim(&claim, How::Create).await.unwrap() {
         Answer::Held(grant) => (claim, grant),
         answer => panic!("it is free: {answer:?}"),
     }
 }
 
-async fn write(
+pub(crate) async fn write(
     engine: &ZookeeperEngine,
     (claim, grant): &(Claim, Grant),
     (number, memo): (u64, NewMemo),
@@ -48,39 +47,22 @@ async fn write(
     engine.memos().unwrap().write(&write).await
 }
 
-async fn read(engine: &ZookeeperEngine, name: &str) -> Result<Option<Memo>, EngineError> {
+pub(crate) async fn read(engine: &ZookeeperEngine, name: &str) -> Result<Option<Memo>, EngineError> {
     engine.memos().unwrap().read(&Name::new(name).unwrap()).await
 }
 
 /// Stores a memo and releases the name.
-async fn store(engine: &ZookeeperEngine, claim: Claim, bytes: &[u8], keep: Duration) {
+pub(crate) async fn store(engine: &ZookeeperEngine, claim: Claim, bytes: &[u8], keep: Duration) {
     let held = hold(engine, claim).await;
     let written = write(engine, &held, (1, memo(bytes, keep)), HoldAfter::Release).await;
     assert_eq!(written.unwrap(), Written::Done);
 }
 
 /// A client whose requests a relay can stop.
-fn relayed(rig: &Rig) -> (Relay, Arc<ZookeeperEngine>) {
+pub(crate) fn relayed(rig: &Rig) -> (Relay, Arc<ZookeeperEngine>) {
     let relay = Relay::start(rig.server.port());
     let config = Config::new(vec![local(relay.port)]);
     (relay, Arc::new(ZookeeperEngine::new(config, &Env::system())))
-}
-
-/// A claim whose id makes its client look at other memos, from the first one on, if it writes a new memo.
-fn sweeping(name: &str) -> Claim {
-    let claim = exclusive(name);
-    let mut id = claim.id.0;
-    id[..2].fill(0);
-    Claim { id: ClaimId(id), ..claim }
-}
-
-/// Names whose memos are in one directory.
-fn names_of_one_directory() -> impl Iterator<Item = String> {
-    let hash = |name: &String| {
-        let step = |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619);
-        name.bytes().fold(2_166_136_261, step) % 256
-    };
-    (0..).map(|number| format!("n{number}")).filter(move |name| hash(name) == 7)
 }
 
 #[test]
@@ -210,81 +192,51 @@ fn a_write_with_the_release_whose_answer_is_lost_is_done() {
     acquire(&other, "a").release_blocking().unwrap();
 }
 
+/// The node of a hold that a write ended is gone without a loss, also while it is unknown whether it was applied.
 #[test]
-fn an_ended_memo_of_a_dead_client_is_deleted_by_others() {
+fn an_unanswered_write_with_the_release_is_no_loss() {
     let rig = Rig::new();
+    let relay = Relay::start(rig.server.port());
+    let proxy = Proxy::start(relay.port);
+    let engine = Arc::new(ZookeeperEngine::new(Config::new(vec![local(proxy.port())]), &Env::system()));
     let mut raw = RawClient::as_super(rig.server.port());
-    let names: Vec<String> = names_of_one_directory().take(3).collect();
-    let [dead, live, new] = &names[..] else { unreachable!() };
-    let keep = Duration::from_millis(1100);
-    rig.run(async {
-        // Its client deletes no memo that ends so late, because it is dropped.
-        store(&rig.engine(), exclusive(dead), b"x", keep).await;
-        let engine = rig.engine();
-        store(&engine, exclusive(live), b"x", KEEP).await;
-        while read(&engine, dead).await.unwrap().is_some() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+    let held = rig.run(hold(&engine, exclusive("a")));
+    // Their losses show that the client has looked at the nodes of its holds.
+    let (sentinel, last) = (rig.run(hold(&engine, exclusive("b"))), rig.run(hold(&engine, exclusive("c"))));
+    let lost = async |lost: &(Claim, Grant)| loop {
+        let next =
+            tokio::time::timeout(PATIENCE, engine.notifications()).await.expect("the loss is reported");
+        for notification in next {
+            let Notification::Lost { id, loss, .. } = notification else { continue };
+            assert_ne!(id, held.0.id, "{loss:?}");
+            if id == lost.0.id {
+                return assert_eq!(loss, Loss::Gone);
+            }
         }
-    });
-    assert_eq!(raw.memos().len(), 2, "only new memos delete it");
-    rig.run(async { store(&rig.engine(), sweeping(new), b"x", KEEP).await });
-    let mut left = raw.memos();
-    left.sort();
-    assert!(left.len() == 2 && !left.iter().any(|path| path.ends_with(dead.as_str())), "{left:?}");
-}
-
-#[test]
-fn a_client_deletes_its_memos_after_their_end() {
-    let rig = Rig::new();
-    let (engine, mut raw) = (rig.engine(), RawClient::as_super(rig.server.port()));
+    };
     rig.run(async {
-        store(&engine, exclusive("at-once"), b"x", MIN_MEMO_KEEP).await;
-        store(&engine, exclusive("later"), b"x", Duration::from_millis(1100)).await;
-        store(&engine, exclusive("much-later"), b"x", KEEP).await;
-    });
-    let much_later = raw.memos().into_iter().find(|path| path.ends_with("/much-later")).unwrap();
-    rig.until("the ended memos are deleted", || raw.memos() == [much_later.as_str()]);
-}
-
-/// R28: the number of an ended memo tells late writes as long as its hold lasts.
-#[test]
-fn an_ended_memo_stays_as_long_as_its_hold() {
-    let rig = Rig::new();
-    let (engine, mut raw) = (rig.engine(), RawClient::as_super(rig.server.port()));
-    let names: Vec<String> = names_of_one_directory().take(2).collect();
-    let held = rig.run(hold(&engine, exclusive(&names[0])));
-    let late = rig.run(async {
-        write(&engine, &held, (9, memo(b"x", MIN_MEMO_KEEP)), HoldAfter::Keep).await.unwrap();
-        while read(&engine, &names[0]).await.unwrap().is_some() {}
-        store(&rig.engine(), sweeping(&names[1]), b"x", KEEP).await;
-        write(&engine, &held, (8, memo(b"late", KEEP)), HoldAfter::Keep).await
-    });
-    assert_eq!(late.unwrap(), Written::Done);
-    assert_eq!(raw.memos().len(), 2);
-    assert_eq!(rig.run(read(&engine, &names[0])).unwrap(), None, "a late write brings nothing back");
-}
-
-/// A client that is about to delete an ended memo is slower than others that delete it and create the next one.
-#[test]
-fn a_new_memo_is_not_deleted_in_place_of_an_ended_one() {
-    let rig = Rig::new();
-    let (relay, slow) = relayed(&rig);
-    let (engine, mut raw) = (rig.engine(), RawClient::as_super(rig.server.port()));
-    rig.run(async {
-        let held = hold(&slow, exclusive("a")).await;
-        write(&slow, &held, (1, memo(b"old", KEEP)), HoldAfter::Keep).await.unwrap();
-        let path = raw.memos().pop().unwrap();
-        relay.stop_at([&DELETE_STEP[..], &text(path.as_bytes())].concat());
-        raw.delete(&path);
-        write(&slow, &held, (2, memo(b"old", MIN_MEMO_KEEP)), HoldAfter::Release).await.unwrap();
-        tokio::task::spawn_blocking(relay.stopped()).await.unwrap();
-        raw.delete(&path);
-        store(&engine, exclusive("a"), b"new", KEEP).await;
-        relay.go_on();
-        // Behind the deletion, on the same connection.
-        let _ = read(&slow, "a").await;
-        let memo = read(&engine, "a").await.unwrap().expect("the new memo is not deleted");
-        assert_eq!(memo.bytes, b"new");
+        relay.stop_at(b"result".to_vec());
+        let path = |name: &str| rig.nodes().into_iter().find(|node| node.starts_with(name));
+        let result = (1, memo(b"result", KEEP));
+        let writing = write(&engine, &held, result.clone(), HoldAfter::Release);
+        let breaking = async {
+            tokio::task::spawn_blocking(relay.stopped()).await.unwrap();
+            proxy.hold_answers();
+            relay.go_on();
+            while path("/locks/a/").is_some() {
+                tokio::task::yield_now().await;
+            }
+            raw.delete(&path("/locks/b/").unwrap());
+            proxy.reset();
+        };
+        let (written, ()) = tokio::join!(writing, breaking);
+        assert_eq!(written.unwrap_err().fault, Fault::Unknown);
+        lost(&sentinel).await;
+        raw.delete(&path("/locks/c/").unwrap());
+        lost(&last).await;
+        let written = write(&engine, &held, result, HoldAfter::Release).await;
+        assert_eq!(written.unwrap(), Written::Overtaken, "core reads it back");
+        assert_eq!(read(&engine, "a").await.unwrap().unwrap().bytes, b"result");
     });
 }
 

@@ -27,8 +27,8 @@ impl Keeper {
     /// Blocks this thread until `future` is done.
     ///
     /// # Errors
-    /// [`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured) if that could never happen, unless `future` is done
-    /// at its first poll.
+    /// [`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured) if that could never happen, unless `future` is
+    /// done at its first poll.
     ///
     /// # Panics
     /// In a task of this keeper's own runtime, if that has only one thread, unless `future` is done at its first poll.
@@ -123,8 +123,8 @@ fn request_sign_of_life(handle: &Handle) -> Arc<AtomicBool> {
     is_alive
 }
 
-/// Lets other workers run the task that this thread woke last, if this thread is a worker of the runtime. A worker keeps
-/// its newest task to itself, until it has one more.
+/// Lets other workers run the task that this thread woke last, if this thread is a worker of the runtime. A worker
+/// keeps its newest task to itself, until it has one more.
 fn free_newest_task(handle: &Handle) {
     if Handle::try_current().is_ok_and(|current| current.id() == handle.id()) {
         drop(handle.spawn(async {}));
@@ -188,8 +188,7 @@ mod tests {
     /// A runtime with this number of workers, and the result of a blocking call in one of its tasks.
     fn blocking_call_in_a_task(workers: usize, limit: Duration, let_go: bool) -> Result<(), Error> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime =
-            builder.worker_threads(workers).enable_all().build().expect("a runtime needs a few descriptors");
+        let runtime = builder.worker_threads(workers).enable_all().build().expect("a runtime starts");
         let (held, locks) = contended(runtime.handle());
         let keeper = locks.shared().keeper.clone();
         let call = runtime.spawn(async move {
@@ -202,9 +201,9 @@ mod tests {
             keeper.block_on_within(work, limit)
         });
         if let_go {
-            held.release_blocking()?;
+            held.release_blocking().expect("it is held");
         }
-        runtime.block_on(call).expect("the task does not panic")?
+        runtime.block_on(call).expect("the call does not panic")?
     }
 
     #[test]

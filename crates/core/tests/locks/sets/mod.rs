@@ -1,5 +1,6 @@
 //! Several names by one request: all or none.
 
+mod events;
 mod faults;
 mod guards;
 mod order;
