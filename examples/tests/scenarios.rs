@@ -1,6 +1,8 @@
 //! Runs every scenario as a newcomer would run it. Each scenario checks its own outcome, and reports it by its exit
 //! code. Without a lock, and with the lock of an article, it must show what goes wrong.
 
+mod recipes;
+
 use std::process::Command;
 
 /// Runs a scenario. Returns its output, which must contain these texts.

@@ -84,7 +84,7 @@ fn wrong_urls_are_78() {
         ("zookeeper://h?ca=/x", "connect_timeout"),
         ("zookeeper://h?prefix=/zookeeper", "outside of /zookeeper"),
         ("zookeeper://h?prefix=locks", "a path like /locks"),
-        ("zookeeper://h?layout=curator", "mutex (the default), rw and plain"),
+        ("zookeeper://h?layout=curator", "mutex (the default), rw, latch and plain"),
         ("zookeeper://h?acl=anyone", "world:anyone:r"),
         ("zookeepers://h?cert=/x", "belong together"),
         ("zookeeper://h:port", "port"),

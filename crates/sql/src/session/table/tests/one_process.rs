@@ -173,17 +173,17 @@ fn much_is_sent_as_two_halves_and_little_at_once() {
     let mut world = World::new(0);
     let now = world.now;
     let claims: Vec<Claim> = (0..8).map(|number| world.new_claim(number, Mode::Exclusive)).collect();
-    let table = &mut world.processes[0].table;
     let sizes_after_claims = |table: &mut Table, claims: &[Claim]| -> Vec<usize> {
-        for (number, claim) in claims.iter().enumerate() {
-            let keyed = KeyedClaim { claim, keys: keys_of(number), permit_keys: None, asked: now };
+        for (number, claim) in (1_i64..).zip(claims) {
+            let key = |kind| Key::Bigint(number * 100 + kind);
+            let keys = NameKeys { lock: key(0), waiters: Some(key(1)), poller: Some(key(2)) };
+            let keyed = KeyedClaim { claim, keys, permit_keys: None, asked: now };
             table.claim(keyed, How::Create, now);
         }
         std::iter::from_fn(|| table.take_half().map(|(batch, _)| batch.tries.len())).collect()
     };
-    assert_eq!(sizes_after_claims(table, &claims), [4, 4]);
-    world.end_session(0);
-    assert_eq!(sizes_after_claims(&mut world.processes[0].table, &claims[..5]), [5]);
+    assert_eq!(sizes_after_claims(&mut world.processes[0].table, &claims), [4, 4]);
+    assert_eq!(sizes_after_claims(&mut world.processes[1].table, &claims[..5]), [5]);
 }
 
 /// A try that failed alone fails its own claim alone, and leaves its key free.
