@@ -24,8 +24,8 @@ use super::{
 };
 use crate::{client::lock_mutex, database::Failed, runtime};
 
-/// How many batches are in flight at a time: while the client handles the reply to one, the server works on the other.
-const MAX_BATCHES: usize = 2;
+/// How many batches are in flight at a time: while the client handles the reply to one, the server works on the others.
+const MAX_BATCHES: usize = 4;
 
 /// The state that the verbs of one engine share.
 pub(crate) struct SessionClient {
@@ -270,12 +270,12 @@ impl SessionClient {
         let taken = {
             let mut state = lock_mutex(&self.state);
             let is_current = state.table.terms().number == conn.number;
-            // While the client handles the reply to the first half, the server works on the second one. One batch with
+            // While the client handles the reply to the first half, the server works on the rest. One batch with
             // everything would leave the server without work meanwhile, and would stay one: its reply makes all tasks
             // ready at the same time.
             let taken = match state.batches_in_flight {
                 _ if !is_current => None,
-                0 => state.table.take_half(),
+                in_flight if in_flight + 1 < MAX_BATCHES => state.table.take_half(),
                 _ => state.table.take_batch(),
             };
             state.is_sender_due = false;

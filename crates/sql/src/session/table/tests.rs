@@ -216,8 +216,8 @@ impl World {
     fn send(&mut self, process: usize) {
         let process = &mut self.processes[process];
         let taken = match process.in_flight.len() {
-            0 => process.table.take_half(),
-            1 => process.table.take_batch(),
+            0..3 => process.table.take_half(),
+            3 => process.table.take_batch(),
             _ => None,
         };
         if let Some((batch, plan)) = taken {
