@@ -30,6 +30,7 @@ pub use all::{All, MAX_NAMES_AT_ONCE};
 pub use blocking::Blocking;
 pub use client::bounded::{Bounded, Frames, LONGEST_REPLY, Room, TooLong};
 pub use client::contact::{CONNECT_TIMEOUT, Contact, LONGEST_DIAL, dial_limit};
+pub use client::digest_text::{NO_DIGEST, digest_text, read_digest};
 pub use client::endpoint::Endpoint;
 pub use client::link::{Dial, Link};
 pub use client::mailbox::{MAX_NOTIFICATIONS, Mailbox};

@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use leasehold_core::{ClaimId, Lineage, MAX_MEMO_BYTES, MemoKind, MemoVersion, MemoWrite, Token};
+use leasehold_core::{
+    ClaimId, Lineage, MAX_MEMO_BYTES, MemoKind, MemoVersion, MemoWrite, Token, digest_text, read_digest,
+};
 
 /// The version of this text.
 const VERSION: &str = "1";
 /// The number of words before the bytes.
 const HEADER_WORDS: usize = 9;
-/// The word in the place of the digest, if there is none.
-const NO_PRINT: &str = "-";
 
 /// A stored memo.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl MemoRecord {
     /// The record as it is stored.
     pub(crate) fn text(&self) -> Vec<u8> {
         let Self { kind, version: MemoVersion { id, number }, token, print, written_at, life, bytes } = self;
-        let print = print.as_ref().map_or_else(|| NO_PRINT.to_owned(), hex);
+        let print = digest_text(print.as_ref());
         let (lineage, token) = (token.lineage.get(), token.number);
         let (written_at, life) = (written_at.as_millis(), life.as_millis());
         let header =
@@ -68,10 +68,7 @@ impl MemoRecord {
         let version = MemoVersion { id, number: word()?.parse().ok()? };
         let number = word()?.parse().ok()?;
         let lineage = Lineage::new(u128::from_str_radix(word()?, 16).ok()?);
-        let print = match word()? {
-            NO_PRINT => None,
-            print => Some(from_hex(print)?),
-        };
+        let print = read_digest(word()?)?;
         let mut millis = || word()?.parse().ok().map(Duration::from_millis);
         let (written_at, life) = (millis()?, millis()?);
         let bytes = parts.next().filter(|bytes| bytes.len() <= MAX_MEMO_BYTES)?.to_vec();
@@ -83,22 +80,6 @@ impl MemoRecord {
     pub(crate) fn left(&self, time_of_day: Duration) -> Duration {
         self.life.saturating_sub(time_of_day.saturating_sub(self.written_at))
     }
-}
-
-/// The hexadecimal digits of a digest.
-fn hex(print: &[u8; 32]) -> String {
-    print.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The digest with these hexadecimal digits.
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let is_hex = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let digits = is_hex.then(|| text.as_bytes().chunks_exact(2))?;
-    let mut print = [0; 32];
-    for (byte, digits) in print.iter_mut().zip(digits) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(print)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::{
     BoxFuture, ClaimId, EngineError, Fault, Followed, HoldAfter, MAX_MEMO_BYTES, Memo, MemoKind, MemoVersion,
-    MemoWrite, Memos, Name, Token, Written, foreign_memo_error, kind_error,
+    MemoWrite, Memos, Name, Token, Written, digest_text, foreign_memo_error, kind_error, read_digest,
 };
 
 use crate::{
@@ -23,8 +23,6 @@ use crate::{
 const VERSION: &str = "1";
 /// The number of blanks before the bytes of a memo.
 const HEADER_WORDS: usize = 6;
-/// The word in the place of a digest, if there is none.
-const NO_PRINT: &str = "-";
 
 impl RedisEngine {
     async fn read_memo(&self, name: &Name) -> Result<Option<Memo>, EngineError> {
@@ -87,7 +85,7 @@ impl RedisEngine {
                 self.release_item(route, &write.release())?
             }
         };
-        let print = memo.digest().map_or_else(|| NO_PRINT.to_owned(), hex);
+        let print = digest_text(memo.digest());
         let (MemoVersion { id, number }, token) = (write.version, write.token.number);
         let header = format_args!("{VERSION} {} {id} {number:020} {token} {print} ", memo.kind());
         Ok(item.formatted(header).number(millis(memo.keep())).text(memo.bytes()))
@@ -144,28 +142,9 @@ pub(crate) fn read_text(text: &[u8], left: Duration, is_held: bool) -> Option<Me
     let id = ClaimId::read(word()?)?;
     let version = MemoVersion { id, number: word()?.parse().ok()? };
     let token = Token { lineage: LINEAGE, number: word()?.parse().ok()? };
-    let print = match word()? {
-        NO_PRINT => None,
-        print => Some(from_hex(print)?),
-    };
+    let print = read_digest(word()?)?;
     let bytes = parts.next().filter(|bytes| bytes.len() <= MAX_MEMO_BYTES)?.to_vec();
     Some(Memo { kind, bytes, print, version, token, left, is_held })
-}
-
-/// The hexadecimal digits of a digest.
-fn hex(print: &[u8; 32]) -> String {
-    print.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The digest with these hexadecimal digits.
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let is_hex = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let digits = is_hex.then(|| text.as_bytes().chunks_exact(2))?;
-    let mut print = [0; 32];
-    for (byte, digits) in print.iter_mut().zip(digits) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(print)
 }
 
 impl Memos for RedisEngine {
@@ -195,7 +174,7 @@ mod tests {
     #[test]
     fn only_what_leasehold_wrote_is_a_memo() {
         let number = "00000000000000000007";
-        let print = hex(&std::array::from_fn(|index| index as u8 * 8));
+        let print = digest_text(Some(&std::array::from_fn(|index| index as u8 * 8)));
         let memo = read(&format!("1 once {ID} {number} 17 {print} a b\0\n")).unwrap();
         assert_eq!((memo.kind.as_str(), &memo.bytes[..]), ("once", &b"a b\0\n"[..]));
         assert_eq!((memo.version.number, memo.token.number, memo.print.unwrap()[31]), (7, 17, 248));

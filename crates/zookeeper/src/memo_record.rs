@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{ClaimId, Lineage, MAX_MEMO_BYTES, MemoKind, MemoVersion, MemoWrite, Token};
+use leasehold_core::{
+    ClaimId, Lineage, MAX_MEMO_BYTES, MemoKind, MemoVersion, MemoWrite, NO_DIGEST, Token, digest_text,
+};
 
 use crate::{keys::id_of, wire::Stat};
 
@@ -12,8 +14,6 @@ use crate::{keys::id_of, wire::Stat};
 const START: &str = "leasehold 1 memo ";
 /// The number of words after these.
 const WORDS: usize = 7;
-/// The word in the place of a digest, if there is none.
-const NO_PRINT: &str = "-";
 
 /// A memo as it is stored.
 #[derive(Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl MemoRecord {
     /// The data of its node.
     pub(crate) fn data(&self) -> Vec<u8> {
         let Self { kind, version, token, keep_millis, holder, .. } = self;
-        let print = self.print.as_ref().map_or_else(|| NO_PRINT.to_owned(), hex);
+        let print = digest_text(self.print.as_ref());
         let (number, Token { lineage, number: token }) = (version.number, token);
         let mut data =
             format!("{START}{kind} {number} {lineage} {token} {print} {keep_millis} {holder}\n").into_bytes();
@@ -67,7 +67,7 @@ impl MemoRecord {
         if bytes.len() > MAX_MEMO_BYTES || holder.contains('/') {
             return None;
         }
-        let print = if print == NO_PRINT { None } else { Some(number_of(print)?) };
+        let print = if print == NO_DIGEST { None } else { Some(number_of(print)?) };
         let lineage = Lineage::new(u128::from_be_bytes(number_of(lineage)?));
         Some(Self {
             kind: MemoKind::new(kind).ok()?,
@@ -93,11 +93,6 @@ impl MemoRecord {
     pub(crate) const fn claim(&self) -> ClaimId {
         self.version.id
     }
-}
-
-/// The hexadecimal digits of a digest.
-fn hex(print: &[u8; 32]) -> String {
-    print.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The bytes with these hexadecimal digits.
