@@ -6,9 +6,9 @@ use std::{
 };
 
 use crate::{
-    Failure, cluster_holds, contended, engines, etcd_handover, handover, holds, one_name, postgres_handover,
-    postgres_session, redis_contended, redis_handover, sqlite_bare, sqlite_free, sqlite_handover,
-    zookeeper_handover, zookeeper_holds,
+    Failure, cluster_holds, contended, election_handover, engines, etcd_handover, handover, holds, one_name,
+    postgres_handover, postgres_session, redis_contended, redis_handover, sqlite_bare, sqlite_free,
+    sqlite_handover, zookeeper_handover, zookeeper_holds,
 };
 
 /// Starts this program as a child with these arguments.
@@ -35,6 +35,7 @@ pub(crate) fn main(arguments: &[&str]) -> Result<(), Failure> {
         ["handover", candidate, place, count, hold, pause] => {
             handover::child(candidate, place, [count, hold, pause])
         }
+        ["election-handover", candidate, url] => election_handover::child(candidate, url),
         ["hold", url, ttl] => engines::hold_until_killed(url, ttl),
         ["redis-handover", keeper, release_point, port] => redis_handover::child(keeper, release_point, port),
         ["published", port] => redis_handover::print_arrivals(port),

@@ -25,6 +25,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .candidate("leasehold, file", || pairs(&file))
         .candidate("leasehold, memory", || pairs(&memory))
         .candidate("leasehold, memory, by run", || runs(&memory))
+        .candidate("leasehold, memory, as a set of one name", || sets(&memory))
         .run()
 }
 
@@ -45,6 +46,17 @@ fn runs(locks: &Locks) -> Result<f64, Failure> {
         let begin = Instant::now();
         for _ in 0..PAIRS {
             request.run(async |_| ()).await?;
+        }
+        Ok(f64::from(PAIRS) / begin.elapsed().as_secs_f64())
+    })
+}
+
+fn sets(locks: &Locks) -> Result<f64, Failure> {
+    let request = locks.all().mutex("free");
+    pollster::block_on(async {
+        let begin = Instant::now();
+        for _ in 0..PAIRS {
+            request.acquire().await?.release().await?;
         }
         Ok(f64::from(PAIRS) / begin.elapsed().as_secs_f64())
     })

@@ -11,6 +11,7 @@ mod cluster_move;
 mod command;
 mod comparison;
 mod contended;
+mod election_handover;
 mod engines;
 mod etcd_bare;
 mod etcd_free;
@@ -59,9 +60,14 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, a text that says what it measures, and the function that runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 39] = [
+const BENCHES: [Bench; 40] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
+    (
+        "election",
+        "hand-over of the lead between two processes, on Redis and on files",
+        election_handover::bench,
+    ),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
     ("holds", "memory of 100,000 holds that are renewed", holds::bench),
     ("command", "`leasehold run x -- true`, the whole process", command::bench),

@@ -100,6 +100,10 @@ impl<E: Engine> Engine for TimedEngine<E> {
     fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
         self.engine.memos()
     }
+
+    fn conversions(&self) -> Option<&dyn leasehold_core::Conversions> {
+        self.engine.conversions()
+    }
 }
 
 impl<E: Engine> Inspect for TimedEngine<E> {

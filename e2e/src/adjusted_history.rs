@@ -91,11 +91,16 @@ fn with_unknown_grants(events: &[Event], attempts: &BTreeSet<AttemptId>) -> BTre
     for (index, event) in events.iter().enumerate().filter(|(_, event)| attempts.contains(&event.attempt)) {
         if matches!(event.what, What::AcqOk { .. }) && granted.insert(event.attempt) {
             changed.insert(index, What::AcqUnknown { err: "in doubt".to_owned() });
-        } else if granted.contains(&event.attempt) {
+        } else if granted.contains(&event.attempt) && !is_of_memo(&event.what) {
             changed.insert(index, neutral(event));
         }
     }
     changed
+}
+
+/// Whether the event is about a value or a result, which others may see although the grant is not known.
+const fn is_of_memo(what: &What) -> bool {
+    matches!(what, What::PublishInv { .. } | What::PublishOk { .. } | What::StoreInv { .. } | What::NotStored)
 }
 
 /// The indices of the inner stops of a process that is stopped already, and of the ends of these inner stops. The

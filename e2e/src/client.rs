@@ -11,7 +11,13 @@ use std::{
 use leasehold_core::Locks;
 use leasehold_testkit::history::{Phase, Recorder, What, now_nanos};
 
-use crate::{Failure, heartbeat::Heartbeat, results::ResultStore, task};
+use crate::{
+    Failure,
+    election::{self, ELECTIONS},
+    heartbeat::Heartbeat,
+    results::ResultStore,
+    task,
+};
 
 /// How many tasks each client has.
 const TASKS: u32 = 10;
@@ -140,13 +146,23 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
 
 /// Works until the time of the round is up and all started work has ended.
 pub async fn work(state: &ClientState) {
-    let tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(task::work(state.clone(), task))).collect();
+    let mut tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(task::work(state.clone(), task))).collect();
+    let has_memos = state.locks.profile().no_memos.is_none();
+    if has_memos {
+        let observers = (0..).zip(ELECTIONS);
+        tasks.extend(
+            observers.map(|(number, name)| tokio::spawn(election::observe(state.clone(), name, number))),
+        );
+    }
     for task in tasks {
         if let Err(error) = task.await
             && error.is_panic()
         {
             std::panic::resume_unwind(error.into_panic());
         }
+    }
+    if has_memos {
+        election::clear(state, TASKS).await;
     }
     state.locks.close(CLOSE_LIMIT).await;
 }

@@ -1,9 +1,14 @@
 //! The figures of a round, and their sums over rounds.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+};
 
 use leasehold_testkit::history::{AttemptId, Event, What};
 use serde::{Deserialize, Serialize};
+
+use crate::once::KEYS;
 
 /// The figures of one round, or the sums of the figures of many rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,6 +29,24 @@ pub struct Figures {
     pub grants: u64,
     /// How many grants went to a claim that was waiting when the previous holder released.
     pub hand_overs: u64,
+    /// Requests for several names that were granted.
+    #[serde(default)]
+    pub sets: u64,
+    /// Leaders whose value was published.
+    #[serde(default)]
+    pub leaders: u64,
+    /// How often an observer got the value and the term of a leader.
+    #[serde(default)]
+    pub sights: u64,
+    /// Runs of work that is done one time whose result was stored, as far as the run was told.
+    #[serde(default)]
+    pub stored: u64,
+    /// Repeats that returned a stored result.
+    #[serde(default)]
+    pub replays: u64,
+    /// Why the engine has neither elections with values nor work that is done one time; empty if it has both.
+    #[serde(default)]
+    pub no_memos: String,
     /// How many acquires were dropped before they returned.
     pub cancelled: u64,
     /// Holds that were reported as lost.
@@ -67,7 +90,9 @@ impl Figures {
         let mut released: BTreeMap<&str, u64> = BTreeMap::new();
         let mut hand_over_times = Vec::new();
         let mut stalled_until = 0;
+        let mut parts = Parts::default();
         for event in events {
+            parts.count(event, &mut figures);
             match &event.what {
                 What::AcqInv { .. } => {
                     figures.operations += 1;
@@ -77,7 +102,9 @@ impl Figures {
                     figures.grants += 1;
                     let since = called.get(&event.attempt).copied().unwrap_or(event.t);
                     figures.longest_wait = figures.longest_wait.max((event.t - since) / 1_000_000);
-                    let waited = released.remove(event.lock.as_str()).filter(|released| since < *released);
+                    let waited = released.remove(event.lock.as_str());
+                    let waited =
+                        waited.filter(|released| since < *released && !parts.contains(event.attempt));
                     hand_over_times.extend(waited.map(|released| (event.t - released) / 1000));
                 }
                 What::RelInv { .. } => {
@@ -113,6 +140,12 @@ impl Figures {
         self.checks += other.checks;
         self.grants += other.grants;
         self.hand_overs += other.hand_overs;
+        self.sets += other.sets;
+        self.leaders += other.leaders;
+        self.sights += other.sights;
+        self.stored += other.stored;
+        self.replays += other.replays;
+        self.no_memos.clone_from(&other.no_memos);
         self.cancelled += other.cancelled;
         self.lost += other.lost;
         self.longest_wait = self.longest_wait.max(other.longest_wait);
@@ -154,6 +187,46 @@ impl Figures {
     }
 }
 
+/// The attempts of elections, of work that is done one time, and of requests for several names.
+#[derive(Default)]
+struct Parts {
+    /// The attempts that are parts of larger requests.
+    parts: HashSet<AttemptId>,
+    /// The attempts that publish values.
+    candidates: HashSet<AttemptId>,
+    /// The attempts whose result is about to be stored.
+    runs: HashSet<AttemptId>,
+    /// The tasks that have a granted set, by process and number.
+    with_set: HashSet<(u32, u32)>,
+}
+
+impl Parts {
+    fn contains(&self, attempt: AttemptId) -> bool {
+        self.parts.contains(&attempt)
+    }
+
+    /// Counts what the event says.
+    fn count(&mut self, event: &Event, figures: &mut Figures) {
+        let of = |attempts: &HashSet<AttemptId>| u64::from(attempts.contains(&event.attempt));
+        let task = (event.proc, event.task);
+        let is_of_set =
+            || self.parts.contains(&event.attempt) && KEYS.iter().all(|(key, _)| event.lock != *key);
+        match event.what {
+            What::Part => drop(self.parts.insert(event.attempt)),
+            What::PublishInv { number: 0 } => drop(self.candidates.insert(event.attempt)),
+            What::StoreInv { .. } => drop(self.runs.insert(event.attempt)),
+            What::Seen { .. } => figures.sights += 1,
+            What::Replay { .. } => figures.replays += 1,
+            // All names of a set are granted at once.
+            What::AcqOk { .. } if is_of_set() => figures.sets += u64::from(self.with_set.insert(task)),
+            What::AcqOk { .. } => figures.leaders += of(&self.candidates),
+            What::AcqInv { .. } => drop(self.with_set.remove(&task)),
+            What::RelOk => figures.stored += of(&self.runs),
+            _ => {}
+        }
+    }
+}
+
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut row = |name: &str, figure: &dyn fmt::Display| writeln!(f, "{name:28} {figure:>12}");
@@ -171,6 +244,15 @@ impl fmt::Display for Figures {
         row("hand-overs", &self.hand_overs)?;
         row("  in us, p50", &self.hand_over_p50)?;
         row("  in us, p99", &self.hand_over_p99)?;
+        row("sets of names granted", &self.sets)?;
+        if self.no_memos.is_empty() {
+            row("leaders", &self.leaders)?;
+            row("  seen by observers", &self.sights)?;
+            row("results stored", &self.stored)?;
+            row("  replayed", &self.replays)?;
+        } else {
+            row("no elections, no `once`", &format!("  {}", self.no_memos))?;
+        }
         row("cancelled", &self.cancelled)?;
         row("holds reported lost", &self.lost)?;
         row("longest wait, ms", &self.longest_wait)?;

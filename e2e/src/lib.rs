@@ -1,7 +1,9 @@
 //! Tests of real engines under faults. `cargo xtask torture` is the entry point; each case of the fault matrix is a
 //! test in `tests/`.
 //!
-//! - [`client`]: a process that works under locks and records a history; [`task`], [`section`]: its work.
+//! - [`client`]: a process that works under locks and records a history; [`task`], [`section`]: its work;
+//!   `set`, `election`, `once`: requests for several names, elections, and work that is done one time; `patience`: how
+//!   long a task waits.
 //! - [`results`]: the protected resources, with a fence and without.
 //! - [`round`]: one round with its seed: clients, faults, and at the end the verdict. [`world`]: an engine with its
 //!   clients and faults, in a file for each engine: [`served`] with [`redis`], [`etcd`], [`zookeeper`], [`postgres`],
@@ -16,6 +18,7 @@ pub mod client;
 pub mod cluster_under_fault;
 mod doubts;
 pub mod dropped;
+mod election;
 pub mod etcd;
 pub mod fault_run;
 pub mod fenced;
@@ -28,6 +31,8 @@ mod lost_votes;
 pub mod mariadb;
 pub mod memory;
 pub mod observer;
+mod once;
+mod patience;
 pub mod postgres;
 mod proxied;
 pub mod redis;
@@ -38,6 +43,7 @@ pub mod row;
 pub mod section;
 pub mod served;
 pub mod session;
+mod set;
 mod shows;
 pub mod speed;
 pub mod sqlite;

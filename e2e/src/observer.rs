@@ -14,7 +14,7 @@ use leasehold_core::{Locks, View};
 use leasehold_testkit::history::{AttemptId, Held, Recorder, What, now_nanos};
 use tokio::runtime::Runtime;
 
-use crate::task::LOCKS;
+use crate::{election::ELECTIONS, once::KEYS, task::LOCKS};
 
 /// The pause between two polls of all names.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -26,9 +26,30 @@ pub fn owner_of(attempt: AttemptId) -> String {
     format!("attempt {attempt:x}")
 }
 
-/// The attempt id in an owner text.
-fn attempt_of(owner: &str) -> Option<AttemptId> {
-    AttemptId::from_str_radix(owner.strip_prefix("attempt ")?, 16).ok()
+/// An owner text with the attempt ids of a request for several names, each with its name.
+#[must_use]
+pub(crate) fn owner_of_set<'n>(attempts: impl Iterator<Item = (&'n str, AttemptId)>) -> String {
+    let attempts: Vec<_> = attempts.map(|(name, attempt)| format!("{name}={attempt:x}")).collect();
+    format!("attempts {}", attempts.join(" "))
+}
+
+/// The attempt id in the owner text of a claim of this lock.
+fn attempt_of(lock: &str, owner: &str) -> Option<AttemptId> {
+    let attempt = match owner.strip_prefix("attempts ") {
+        Some(of_set) => of_set
+            .split(' ')
+            .filter_map(|attempt| attempt.split_once('='))
+            .find_map(|(name, attempt)| (name == lock).then_some(attempt)),
+        None => owner.strip_prefix("attempt "),
+    };
+    AttemptId::from_str_radix(attempt?, 16).ok()
+}
+
+/// The names that the clients lock.
+fn names(locks: &Locks) -> Vec<&'static str> {
+    let has_memos = locks.profile().no_memos.is_none();
+    let with_memos = ELECTIONS.into_iter().chain(KEYS.map(|(key, _)| key)).filter(|_| has_memos);
+    LOCKS.into_iter().chain(with_memos).collect()
 }
 
 /// A thread with an admin client that polls the server.
@@ -55,9 +76,9 @@ impl Observer {
         let ends = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ends);
         let thread = spawn(move || {
-            let mut observations = Vec::new();
+            let (mut observations, names) = (Vec::new(), names(&locks));
             while !ended.load(Relaxed) {
-                for lock in LOCKS {
+                for &lock in &names {
                     let at = now_nanos();
                     // If the server is not reachable, there is no answer to record.
                     if let Ok(view) = runtime.block_on(locks.show(lock)) {
@@ -84,15 +105,32 @@ impl Observer {
             for holder in &observation.view.holders {
                 // This is the latest possible end, because the remaining time is counted from the reply.
                 let expires = holder.remaining.map(|left| observation.until + left.as_nanos() as u64);
-                let attempt = attempt_of(&holder.owner).unwrap_or(0);
+                let attempt = attempt_of(observation.lock, &holder.owner).unwrap_or(0);
                 // The number of a foreign holder is no token of an attempt.
                 let token = holder.token.filter(|_| !holder.foreign);
                 holders.push(Held { attempt, token, expires });
             }
-            let waiters =
-                observation.view.waiters.iter().filter_map(|waiter| attempt_of(&waiter.owner)).collect();
+            let attempt_of_waiter = |owner: &str| attempt_of(observation.lock, owner);
+            let waiters = observation.view.waiters.iter();
+            let waiters = waiters.filter_map(|waiter| attempt_of_waiter(&waiter.owner)).collect();
             let what = What::Truth { until: observation.until, holders, waiters };
             recorder.note_lock(observation.at, observation.lock, what);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_text_tells_the_attempt_of_each_name() {
+        assert_eq!(attempt_of("m1", &owner_of(0xab)), Some(0xab));
+        let of_set = owner_of_set([("m1", 0xab), ("r0", 0xcd)].into_iter());
+        assert_eq!(attempt_of("m1", &of_set), Some(0xab));
+        assert_eq!(attempt_of("r0", &of_set), Some(0xcd));
+        for (lock, other) in [("s0", of_set.as_str()), ("m1", "user@host:17"), ("m1", "attempts m1")] {
+            assert_eq!(attempt_of(lock, other), None, "{other:?}");
         }
     }
 }

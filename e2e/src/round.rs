@@ -214,6 +214,7 @@ impl Round<'_> {
             let lines: Result<Vec<_>, _> = events.iter().map(serde_json::to_string).collect();
             std::fs::write(setting.dir.join("history.jsonl"), lines?.join("\n") + "\n")?;
         }
+        figures.no_memos = admin.profile().no_memos.unwrap_or_default().to_owned();
         figures.engine = self.engine.to_owned();
         figures.seed = self.seed;
         figures.seconds = fault_run.as_secs_f64();

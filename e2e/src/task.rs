@@ -1,12 +1,14 @@
 //! One task of a client: acquires locks in every way that the API offers, and works under them.
 
-use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind, Guard, Locks, Mode, Modes, Request};
 use leasehold_testkit::history::{Attempt, Granted, now_nanos};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use crate::{client::ClientState, observer::owner_of, rng::Rng, section};
+use crate::{
+    client::ClientState, election, observer::owner_of, once, patience::Patience, rng::Rng, section, set,
+};
 
 /// The ttl of the clients' leases: so short that many faults last longer. On an engine whose shortest ttl is longer
 /// than this, the clients use that shortest ttl.
@@ -25,30 +27,24 @@ pub fn has_certain_releases(lock: &str) -> bool {
 
 /// Whether tasks that wait for this lock always wait without a limit. An acquire that gives up at its limit may leave a
 /// granted claim, which holds the lock until its cleanup.
-fn never_gives_up(lock: &str) -> bool {
+pub(crate) fn never_gives_up(lock: &str) -> bool {
     lock.ends_with(['2', '4'])
 }
 
 /// The limit of the semaphores.
 const PERMITS: u32 = 3;
 
-/// How long a task waits for a lock.
-enum Patience {
-    /// The task does not wait.
-    Try,
-    /// The task waits up to this limit.
-    Within(Duration),
-    /// The task waits without a limit.
-    Endless,
-    /// The task drops the acquire after this time.
-    Cancelled(Duration),
-}
-
 /// Works until the time of the round is up.
 pub async fn work(state: ClientState, task: u32) {
     let mut rng = Rng::new(state.seed, u64::from(task) + 1);
     while now_nanos() < state.until {
-        attempt_once(&state, task, &mut rng).await;
+        let has_memos = state.locks.profile().no_memos.is_none();
+        match rng.below(100) {
+            0..8 => set::attempt(&state, task, &mut rng).await,
+            8..13 if has_memos => election::attempt(&state, task, &mut rng).await,
+            13..19 if has_memos => once::attempt(&state, task, &mut rng).await,
+            _ => attempt_once(&state, task, &mut rng).await,
+        }
         if rng.percent(30) {
             sleep(rng.millis(1..8)).await;
         }
@@ -58,77 +54,55 @@ pub async fn work(state: ClientState, task: u32) {
 /// Acquires a random lock in a random way, and works under it.
 async fn attempt_once(state: &ClientState, task: u32, rng: &mut Rng) {
     let lock = *rng.pick(&LOCKS);
-    let (request, mode) = request_for(state, lock, rng);
-    let request = request.ttl(ttl(&state.locks)).renew(rng.percent(90));
-    let patience = match rng.below(100) {
-        0..20 => Patience::Try,
-        20..60 if !never_gives_up(lock) => Patience::Within(rng.millis(20..1500)),
-        60..85 => Patience::Endless,
-        _ if has_certain_releases(lock) => Patience::Endless,
-        _ => Patience::Cancelled(rng.millis(0..60)),
+    let mode = mode_for(state, lock, rng);
+    let request = request_for(&state.locks, lock, mode).ttl(ttl(&state.locks)).renew(rng.percent(90));
+    let patience = Patience::draw(rng, &[lock]);
+    let attempt = state.recorder.attempt(task, lock, mode, patience.limit());
+    let request =
+        if names_attempt(patience, rng) { request.owner(owner_of(attempt.id()).as_str()) } else { request };
+    let acquire = match patience {
+        Patience::Try => request.try_acquire(),
+        Patience::Within(limit) => request.acquire_within(limit),
+        Patience::Endless | Patience::Cancelled(_) => request.acquire(),
     };
-    let limit = match patience {
-        Patience::Try => Some(0),
-        Patience::Within(limit) => Some(limit.as_nanos() as u64),
-        Patience::Endless | Patience::Cancelled(_) => None,
-    };
-    let attempt = state.recorder.attempt(task, lock, mode, limit);
-    // If a request may leave a claim behind, its owner text contains the attempt id. So does the owner text of a tenth
-    // of the other requests.
-    let names_attempt = matches!(patience, Patience::Cancelled(_)) || rng.percent(10);
-    let request = if names_attempt { request.owner(owner_of(attempt.id()).as_str()) } else { request };
-    let result = match patience {
-        Patience::Try => request.try_acquire().await,
-        Patience::Within(limit) => request.acquire_within(limit).await,
-        Patience::Endless => request.acquire().await,
-        Patience::Cancelled(after) => match cancelled(&request, after).await {
-            Some(result) => result,
-            None => return attempt.cancelled(),
-        },
-    };
-    match result {
-        Ok(guard) => {
+    match patience.await_for(acquire).await {
+        None => attempt.cancelled(),
+        Some(Ok(guard)) => {
             let active_hold = attempt
                 .granted(grant_details(&guard, ttl(&state.locks)), || section::remaining_nanos(&guard));
             section::work_and_release(state, lock, active_hold, guard, rng).await;
         }
-        Err(error) => {
+        Some(Err(error)) => {
             record_failure(attempt, &error);
-            // The pause keeps the loop from overloading a server that is not reachable.
-            if !error.is_taken() {
-                sleep(rng.millis(5..50)).await;
-            }
+            pause_after(&error, rng).await;
         }
     }
 }
 
-/// A request for the lock, and its mode. The first letter of the name decides what kind of lock it is.
-fn request_for(state: &ClientState, lock: &str, rng: &mut Rng) -> (Request, Mode) {
+/// Whether the owner text of a request contains the attempt id: if the request may leave a claim behind, and for a
+/// tenth of the other requests.
+pub(crate) fn names_attempt(patience: Patience, rng: &mut Rng) -> bool {
+    patience.may_cancel() || rng.percent(10)
+}
+
+/// A random mode for the lock. The first letter of the name decides what kind of lock it is.
+pub(crate) fn mode_for(state: &ClientState, lock: &str, rng: &mut Rng) -> Mode {
     let kind = if state.locks.profile().modes == Modes::All { lock.as_bytes()[0] } else { b'm' };
     match kind {
-        b'm' => (state.locks.mutex(lock), Mode::Exclusive),
-        b'r' if rng.percent(30) => (state.locks.rw(lock).write(), Mode::Exclusive),
-        b'r' => (state.locks.rw(lock).read(), Mode::Shared),
-        _ => {
-            let count = 1 + rng.below(2) as u32;
-            let request = state.locks.semaphore(lock, PERMITS).permits(count);
-            (request, Mode::Permits { count, limit: PERMITS })
-        }
+        b'r' if !rng.percent(30) => Mode::Shared,
+        b's' => Mode::Permits { count: 1 + rng.below(2) as u32, limit: PERMITS },
+        _ => Mode::Exclusive,
     }
 }
 
-/// Acquires, but drops the acquire if it has not returned within `after`; if `after` is zero, drops it after its first
-/// poll. Returns `None` if the acquire was dropped.
-async fn cancelled(request: &Request, after: Duration) -> Option<Result<Guard, Error>> {
-    let mut acquire = pin!(request.acquire());
-    if after.is_zero() {
-        return poll_fn(|cx| match acquire.as_mut().poll(cx) {
-            Poll::Ready(result) => Poll::Ready(Some(result)),
-            Poll::Pending => Poll::Ready(None),
-        })
-        .await;
+/// A request for the lock in this mode.
+fn request_for(locks: &Locks, lock: &str, mode: Mode) -> Request {
+    match mode {
+        Mode::Shared => locks.rw(lock).read(),
+        Mode::Permits { count, limit } => locks.semaphore(lock, limit).permits(count),
+        _ if lock.starts_with('r') && locks.profile().modes == Modes::All => locks.rw(lock).write(),
+        _ => locks.mutex(lock),
     }
-    timeout(after, acquire).await.ok()
 }
 
 /// The ttl that the clients ask for.
@@ -139,7 +113,7 @@ pub fn ttl(locks: &Locks) -> Duration {
 }
 
 /// What the history records of a grant.
-fn grant_details(guard: &Guard, ttl: Duration) -> Granted {
+pub(crate) fn grant_details(guard: &Guard, ttl: Duration) -> Granted {
     let ttl_nanos = guard.remaining().map(|_| ttl.as_nanos() as u64);
     // The confirmation of a pushed grant extends its deadline, so a deadline may move once even without renewals.
     Granted { token: guard.token(), ttl_nanos, watched: true, fixed: false }
@@ -147,7 +121,7 @@ fn grant_details(guard: &Guard, ttl: Duration) -> Granted {
 
 /// Records a failed acquire. Only some errors, such as "taken", rule out that the claim was granted. An engine that is
 /// not reachable now may have received and granted the claim before.
-fn record_failure(attempt: Attempt<'_>, error: &Error) {
+pub(crate) fn record_failure(attempt: Attempt<'_>, error: &Error) {
     if error.is_taken() {
         return attempt.taken();
     }
@@ -157,5 +131,13 @@ fn record_failure(attempt: Attempt<'_>, error: &Error) {
             attempt.failed(&kind)
         }
         _ => attempt.unknown(&kind),
+    }
+}
+
+/// A pause after an error that is not "taken". It keeps the loop of a task from overloading a server that is not
+/// reachable.
+pub(crate) async fn pause_after(error: &Error, rng: &mut Rng) {
+    if !error.is_taken() {
+        sleep(rng.millis(5..50)).await;
     }
 }

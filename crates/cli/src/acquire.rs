@@ -112,12 +112,9 @@ fn check_waiting(
         if waiting < limit {
             continue;
         }
-        if plan.quiet {
-            return Err(Failure::silent(plan.not_acquired_code));
-        }
         let message =
             format!("{lock}: not acquired: busy: waiting already: {waiting}, --max-waiting: {limit}");
-        return Err(Failure::new(plan.not_acquired_code, message));
+        return Err(Failure::new(plan.not_acquired_code, message).hidden(plan.quiet));
     }
     Ok(())
 }
@@ -349,7 +346,7 @@ fn not_acquired(
     event_loop: &EventLoop,
     error: &Error,
 ) -> Result<Failure, Failure> {
-    if plan.quiet {
+    if plan.quiet && plan.report.is_none() {
         return Ok(Failure::silent(plan.not_acquired_code));
     }
     let limit = if plan.wait == Wait::Not { SHOW_LIMIT } else { SHOW_LIMIT_AFTER_WAIT };
@@ -365,5 +362,6 @@ fn not_acquired(
     let holder_text = holder_text.unwrap_or_else(|| "it was held by another and is free now".to_owned());
     // The message names the holder in place of "another".
     let beginning = error.strip_suffix(HELD_BY_ANOTHER).unwrap_or(&error);
-    Ok(Failure::new(plan.not_acquired_code, format!("{beginning}{holder_text}")))
+    let message = format!("{beginning}{holder_text}");
+    Ok(Failure::new(plan.not_acquired_code, message).hidden(plan.quiet))
 }

@@ -1,11 +1,11 @@
 //! The command line as it is typed, declared for clap. Doc comments of options are the texts of `--help`.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, str::FromStr, time::Duration};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use leasehold::Pace;
 
-use crate::help;
+use crate::{help, report::Target};
 
 /// Runs commands under locks that other processes and machines respect, and shows who holds what.
 #[derive(Debug, Parser)]
@@ -94,6 +94,12 @@ pub(crate) struct HoldOptions {
     /// File engine: do not pass the lock's descriptor to CMD
     #[arg(short = 'o', long)]
     pub(crate) close: bool,
+    /// At the end write one line of JSON: to this file, or as fd:N to the open descriptor N
+    #[arg(long, value_name = "PATH|fd:N", value_parser = Target::from_str, allow_hyphen_values = true)]
+    pub(crate) report: Option<Target>,
+    /// Run this text by `sh -c`, in place of CMD
+    #[arg(short = 'c', long = "command", value_name = "STRING", allow_hyphen_values = true)]
+    pub(crate) shell: Option<OsString>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -140,7 +146,7 @@ pub(crate) struct Run {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// The command to run, and its arguments
-    #[arg(value_name = "CMD", last = true, required = true, num_args = 1..)]
+    #[arg(value_name = "CMD", last = true, required_unless_present = "shell", conflicts_with = "shell", num_args = 1..)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -155,7 +161,7 @@ pub(crate) struct Elect {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// The command to run, and its arguments
-    #[arg(value_name = "CMD", last = true, required = true, num_args = 1..)]
+    #[arg(value_name = "CMD", last = true, required_unless_present = "shell", conflicts_with = "shell", num_args = 1..)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -186,7 +192,7 @@ pub(crate) struct Once {
     #[arg(value_name = "KEY")]
     pub(crate) key: String,
     /// The command to run, and its arguments
-    #[arg(value_name = "CMD", last = true, required = true, num_args = 1..)]
+    #[arg(value_name = "CMD", last = true, required_unless_present = "shell", conflicts_with = "shell", num_args = 1..)]
     pub(crate) command: Vec<OsString>,
 }
 

@@ -1,7 +1,9 @@
 //! All exit codes of the command, and the errors that lead to each.
 
-use leasehold::{Error, ErrorKind};
+use leasehold::{Error, ErrorKind, Loss};
 use nix::sys::signal::Signal;
+
+use crate::text;
 
 /// Success.
 pub(crate) const DONE: u8 = 0;
@@ -41,15 +43,34 @@ pub(crate) struct Failure {
     pub(crate) code: u8,
     /// One line: what happened, the name and the engine, what the user can do. `None`: nothing is printed.
     pub(crate) message: Option<String>,
+    /// Whether only the report has the message, because of `--quiet`.
+    pub(crate) is_hidden: bool,
+    /// Why the hold was lost. `None`: it was not lost.
+    pub(crate) loss: Option<Loss>,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: Some(message.into()) }
+        Self { message: Some(message.into()), ..Self::silent(code) }
     }
 
     pub(crate) const fn silent(code: u8) -> Self {
-        Self { code, message: None }
+        Self { code, message: None, is_hidden: false, loss: None }
+    }
+
+    /// The same failure, whose message is printed unless `is_hidden`.
+    pub(crate) fn hidden(self, is_hidden: bool) -> Self {
+        Self { is_hidden, ..self }
+    }
+
+    /// The same failure, because of this loss.
+    pub(crate) fn because_of(self, loss: Loss) -> Self {
+        Self { loss: Some(loss), ..self }
+    }
+
+    /// Prints the message, unless it is hidden.
+    pub(crate) fn print(&self) {
+        self.message.iter().filter(|_| !self.is_hidden).for_each(|message| text::print_message(message));
     }
 
     /// The failure if the operating system refuses something that leasehold needs.
@@ -80,8 +101,6 @@ pub(crate) fn code_of_error(kind: ErrorKind) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::Loss;
-
     use super::*;
 
     #[test]

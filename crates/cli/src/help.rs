@@ -8,6 +8,7 @@ Examples:
   leasehold run -n nightly -- ./report.sh            do not wait: 75 if taken
   leasehold run --limit 3 api -- ./call.sh           at most three at once
   leasehold run a --and b -- ./move.sh               hold both, or none
+  leasehold run nightly -c './a.sh | ./b.sh'         a text for the shell
   leasehold run -n --at-least 55s tick -- ./job.sh   once a minute, for cron
 
 Durations are written as 500ms, 30s, 5m or 1h30m. On engines whose holds are
@@ -23,6 +24,12 @@ lineages cannot be compared. With --and, LEASEHOLD_HOLDS has all holds as JSON:
 name, mode, id, token, lineage. Names are acquired in byte order, in whatever
 order they are given, so runs never wait for each other in a circle; a run
 inside a run can: name all names in the outer run.
+
+The line of --report is a JSON object, also for a run that was not granted:
+name, engine, outcome (ran, ran_before for once, not_acquired, lost, failed),
+exit (the exit code), lost (the reason), waited_ms, held_ms, token, lineage,
+holds (as in LEASEHOLD_HOLDS), message (also with -q). A file is replaced, a
+descriptor gets one more line.
 
 CMD runs in a process group of its own, in the foreground on a terminal. The
 signals HUP INT QUIT TERM USR1 USR2 CONT and TSTP are forwarded to it.

@@ -6,7 +6,7 @@ use std::{fmt::Write, time::Duration};
 use leasehold::{Finding, Guard, HolderView, Leadership, WaiterView};
 use serde_json::Value;
 
-use crate::{cmd::show::ShownName, holds::Holds, text::is_interpreted};
+use crate::{cmd::show::ShownName, holds::Holds, report, text::is_interpreted};
 
 /// One name as a JSON object with a line feed.
 pub(crate) fn line(shown: &ShownName<'_>) -> String {
@@ -61,6 +61,24 @@ pub(crate) fn holds(holds: Holds<'_>) -> String {
         ])
     };
     array(holds.iter().map(hold))
+}
+
+/// The report of a run, as a JSON object with a line feed.
+pub(crate) fn report(line: &report::Line<'_>) -> String {
+    let fields = [
+        ("name", string(line.name)),
+        ("engine", string(line.engine)),
+        ("outcome", string(line.outcome)),
+        ("exit", number(Some(line.exit))),
+        ("lost", line.lost.as_deref().map_or_else(null, string)),
+        ("waited_ms", number(Some(millis(line.waited)))),
+        ("held_ms", number(line.held.map(millis))),
+        ("token", number(line.token.map(|token| token.number))),
+        ("lineage", line.token.map_or_else(null, |token| string(&token.lineage.to_string()))),
+        ("holds", line.holds.map_or_else(null, str::to_owned)),
+        ("message", line.message.map_or_else(null, string)),
+    ];
+    object(&fields) + "\n"
 }
 
 fn finding(finding: &Finding) -> String {

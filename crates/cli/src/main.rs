@@ -1,9 +1,9 @@
 //! The `leasehold` command: the arguments as typed (`args`), what they mean (`plan`), one file for each command
 //! (`cmd`), and the exit codes (`exit`). `run`, `elect` and `once` run CMD, and share more modules: `front` (the two
 //! processes), `signals` and `event_loop`, `nested`, `acquire` and `holds` (the lock), `progress` and `log` (the
-//! messages during the run), `start`, `spawn`, `terminal`, `capture`, `child` and `tree` (CMD), `cgroup`, `leaf`,
-//! `delegation` and `sweep` (CMD's control group), `enforce` (a pure machine that decides when CMD must stop), and
-//! `supervise`, which uses all of these.
+//! messages during the run), `report` (the line of JSON at its end), `start`, `spawn`, `terminal`, `capture`, `child`
+//! and `tree` (CMD), `cgroup`, `leaf`, `delegation` and `sweep` (CMD's control group), `enforce` (a pure machine that
+//! decides when CMD must stop), and `supervise`, which uses all of these.
 
 mod acquire;
 mod args;
@@ -28,6 +28,7 @@ mod nested;
 mod orphan;
 mod plan;
 mod progress;
+mod report;
 mod signals;
 mod source;
 mod spawn;
@@ -54,9 +55,9 @@ fn main() -> ExitCode {
     log::flush();
     let code = match result {
         Ok(code) => code,
-        Err(Failure { code, message }) => {
-            message.iter().for_each(|message| text::print_message(message));
-            code
+        Err(failure) => {
+            failure.print();
+            failure.code
         }
     };
     ExitCode::from(code)

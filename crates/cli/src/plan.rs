@@ -8,7 +8,9 @@ use zeroize::Zeroizing;
 use crate::{
     args, engines,
     exit::{Failure, USAGE},
+    report::{Report, Target},
     source::{FILE_VARIABLE, SYSTEM_FILE, Sources, URL_VARIABLE, WITHHELD_VARIABLE},
+    text::print_message,
 };
 
 /// The longest `--at-least`. It is longer than the period of any schedule, and bounds the effect of a typing error.
@@ -50,6 +52,8 @@ pub(crate) struct Run {
     pub(crate) pass_descriptor: bool,
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
+    /// The line of JSON that is to be written at the end.
+    pub(crate) report: Option<Report>,
 }
 
 /// Which of the commands this is.
@@ -116,6 +120,16 @@ impl Run {
         std::iter::once(&self.name).chain(self.others.iter().map(|(name, _)| name))
     }
 
+    /// Writes the report of the run, if there is one, and returns the result of the run.
+    pub(crate) fn reported(&self, result: Result<u8, Failure>) -> Result<u8, Failure> {
+        if let Some(report) = &self.report
+            && let Err(error) = report.write(self, engines::name_of(&self.url), &result)
+        {
+            print_message(&format!("{}: the report cannot be written: {error}", self.lock_label()));
+        }
+        result
+    }
+
     /// Resolves the options of `run`. Checks the arguments before it calls `url`.
     pub(crate) fn new(
         args: args::Run,
@@ -129,6 +143,11 @@ impl Run {
         let others = other_names(&args)?;
         if args.at_least.is_some_and(|time| time > MAX_AT_LEAST) {
             return Err(Failure::new(USAGE, "--at-least is out of range: at most 366d are allowed"));
+        }
+        if args.hold.report.is_some() && args.nested == args::Nested::Ok {
+            let message =
+                "--report needs --nested fail: with --nested ok leasehold may become CMD, and cannot report";
+            return Err(Failure::new(USAGE, message));
         }
         let mut plan = Self::with_defaults(name, Purpose::Run, args.hold, args.command)?;
         if plan.wait == Wait::Not && (args.attempts.is_some() || args.max_waiting.is_some()) {
@@ -194,6 +213,10 @@ impl Run {
         if wait == Wait::Not && hold.retry_every.is_some() {
             return Err(only_for_waiting());
         }
+        let command = match hold.shell {
+            Some(text) => vec!["sh".into(), "-c".into(), text],
+            None => command,
+        };
         let mut command = command.into_iter();
         let Some(program) = command.next() else {
             return Err(Failure::new(USAGE, "no CMD is given after --"));
@@ -223,9 +246,21 @@ impl Run {
             pass_descriptor: !hold.close,
             program,
             arguments: command.collect(),
+            report: hold.report.as_ref().map(open_report).transpose()?,
             url: String::new().into(),
         })
     }
+}
+
+/// Opens the target of `--report`.
+fn open_report(target: &Target) -> Result<Report, Failure> {
+    Report::open(target).map_err(|error| {
+        let what = match target {
+            Target::Path(path) => format!("{}: {error}: check the path and its permissions", path.display()),
+            Target::Descriptor(number) => format!("fd:{number}: {error}: is it open for writing?"),
+        };
+        Failure::new(USAGE, format!("--report {what}"))
+    })
 }
 
 /// The failure if an option about waiting is given to a run that does not wait.
@@ -344,6 +379,10 @@ mod tests {
             "leasehold run -n -w 1s x -- true",
             "leasehold run x",
             "leasehold run x true",
+            "leasehold run x -c",
+            "leasehold run x -c true -- true",
+            "leasehold run --report fd:x x -- true",
+            "leasehold run --report /no/such/directory x -- true",
             "leasehold run --permits 1 x -- true",
             "leasehold run --permits 4 --limit 3 x -- true",
             "leasehold run --limit 0 x -- true",

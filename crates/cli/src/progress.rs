@@ -19,6 +19,7 @@ use crate::{
     holds::Holds,
     log,
     plan::{Run, Wait},
+    report::Report,
     text::{held_by, short_duration},
     warnings::same_owner,
 };
@@ -127,9 +128,10 @@ impl<'a> Steps<'a> {
         Self { plan, start, granted: Cell::new(start) }
     }
 
-    /// Prints that the lock was granted.
+    /// Prints and reports that the lock was granted.
     pub(crate) fn granted(&self, locks: &Locks, holds: Holds<'_>) {
         self.granted.set(now());
+        self.plan.report.iter().for_each(|report| report.granted(self.plan, holds));
         let waited = short_duration(self.granted.get().saturating_sub(self.start));
         let guard_of = |name: &Name| holds.iter().find(|guard| guard.name() == name);
         let tokens = self.plan.names().filter_map(guard_of).map(|guard| guard.token().to_string());
@@ -167,8 +169,9 @@ impl<'a> Steps<'a> {
         );
     }
 
-    /// Prints that `once` does not run CMD, because an earlier run has succeeded.
+    /// Prints and reports that `once` does not run CMD, because an earlier run has succeeded.
     pub(crate) fn replayed(&self, locks: &Locks) {
+        self.plan.report.iter().for_each(Report::repeated);
         self.print(locks, "CMD ran already, and is not run again");
     }
 

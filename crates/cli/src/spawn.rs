@@ -1,7 +1,7 @@
 //! Starts CMD. Decides what CMD inherits and what it does not inherit.
 //!
 //! This is the only module of this command with unsafe code: it reads and resets what a signal does, forks, creates a
-//! process in a control group, and runs steps between fork and exec.
+//! process in a control group, runs steps between fork and exec, and copies a descriptor that the user named.
 #![expect(
     unsafe_code,
     reason = "signal dispositions, fork, clone3, pre_exec and exec have no safe interface"
@@ -13,7 +13,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
         unix::{
             ffi::{OsStrExt, OsStringExt},
             process::CommandExt,
@@ -114,6 +114,19 @@ pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
     match unsafe { nix::unistd::fork()? } {
         ForkResult::Parent { child } => Ok(Some(child)),
         ForkResult::Child => Ok(None),
+    }
+}
+
+/// A copy of an open descriptor of this process. It shares the position in the file, and CMD does not inherit it.
+///
+/// # Errors
+/// An error of the operating system: no descriptor has this number.
+pub(crate) fn duplicate(number: i32) -> io::Result<File> {
+    // SAFETY: the call does not change the descriptor; if none has this number, it is an error.
+    match unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: the descriptor is new, so nothing else owns it.
+        copy => Ok(unsafe { File::from_raw_fd(copy) }),
     }
 }
 

@@ -66,7 +66,8 @@ struct Entry {
 
 impl All {
     pub(crate) fn new(handle: &Arc<SharedHandle>) -> Self {
-        let options = Request::new(handle, Err(Error::invalid("no name")), Family::Exclusive);
+        // The reason is never shown. An empty one is cloned without an allocation.
+        let options = Request::new(handle, Err(Error::invalid("")), Family::Exclusive);
         Self { options, entries: SmallVec::new() }
     }
 

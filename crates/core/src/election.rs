@@ -137,7 +137,11 @@ impl Election {
     /// # let locks = leasehold::Locks::connect("memory:stand")?;
     /// use leasehold::Role;
     /// let mut candidate = locks.election("scheduler").value("10.0.0.7:8080").stand()?;
-    /// let Role::Leader { token } = candidate.changed().await? else { panic!("nobody else is there") };
+    /// let token = loop {
+    ///     if let Role::Leader { token } = candidate.changed().await? {
+    ///         break token;
+    ///     }
+    /// };
     /// println!("leader in term {token}");
     /// candidate.resign().await?;
     /// # Ok::<(), leasehold::Error>(()) }).unwrap();

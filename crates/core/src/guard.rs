@@ -1,5 +1,6 @@
 //! The guard: what user code owns while it holds a name.
 
+pub(crate) mod convert;
 mod extend;
 mod watch;
 
@@ -16,8 +17,9 @@ use crate::{
 /// A hold of a name. Dropping it releases the hold, in the background where the engine has a server;
 /// [`release`](Self::release) waits for the engine's answer.
 ///
-/// A guard that is dropped by a panic reports this to the next holder, whose [`previous`](Self::previous) is then
-/// [`Previous::Abandoned`]. In a child that was forked from the holder's process, guards do nothing.
+/// A guard that is dropped by a panic, or while the work of a [`Request::run`](crate::Request::run) is half done,
+/// reports this to the next holder, whose [`previous`](Self::previous) is then [`Previous::Abandoned`]. In a child that
+/// was forked from the holder's process, guards do nothing.
 #[must_use = "a guard that is dropped at once releases at once"]
 pub struct Guard {
     /// The keeper runs as long as any such handle exists.
@@ -49,6 +51,8 @@ pub(crate) enum Stage {
     InTransit,
     /// The user has it.
     Received,
+    /// The work of a `run` has it, and is not done.
+    Working,
     Released,
 }
 
@@ -63,6 +67,11 @@ impl Guard {
     pub(crate) fn in_transit(mut self) -> Self {
         self.stage = Stage::InTransit;
         self
+    }
+
+    /// Records that the work of a `run` begins under this guard, or that it is done.
+    pub(crate) fn set_working(&mut self, is_working: bool) {
+        self.stage = if is_working { Stage::Working } else { Stage::Received };
     }
 
     /// The name held.
@@ -420,6 +429,8 @@ impl Drop for Guard {
             Stage::InTransit => (self.previous, GuardEnd::Unused),
             // A panic may leave the protected data half-written.
             Stage::Received if std::thread::panicking() => (Previous::Abandoned, GuardEnd::Abandoned),
+            // The future of a `run` was dropped, or its work was cancelled at a loss.
+            Stage::Working => (Previous::Abandoned, GuardEnd::Abandoned),
             Stage::Received => (Previous::Clean, GuardEnd::Released),
         };
         let _ = self.end_hold(Ending { ended, min_hold_until: None }, end);

@@ -194,7 +194,7 @@ impl Guards {
     /// As [`Guard::release`], for one name: the first that was lost, else the first that has an error. All other holds
     /// are released all the same.
     pub fn release(self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        all_of(self.into_iter().map(|guard| Box::pin(guard.release()) as Pin<Box<_>>).collect())
+        self.end(Guard::release)
     }
 
     /// Like [`release`](Self::release), but each name stays taken, without a holder, until `at_least` has passed since
@@ -206,9 +206,7 @@ impl Guards {
         self,
         at_least: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        all_of(
-            self.into_iter().map(|guard| Box::pin(guard.release_at_least(at_least)) as Pin<Box<_>>).collect(),
-        )
+        self.end(move |guard| guard.release_at_least(at_least))
     }
 
     /// [`release`](Self::release) for code without an executor: blocks the thread until the engine has answered.
@@ -252,6 +250,23 @@ impl Guards {
     /// ```
     pub fn split(self) -> Vec<Guard> {
         self.0.into_vec()
+    }
+
+    /// Ends every hold, beginning now and not at the first poll. A single hold costs no more than without a set.
+    fn end<F, E>(mut self, end: E) -> impl Future<Output = Result<(), Error>> + Send + use<F, E>
+    where
+        E: Fn(Guard) -> F,
+        F: Future<Output = Result<(), Error>> + Send,
+    {
+        let single = if self.0.len() == 1 { self.0.pop() } else { None };
+        let single = single.map(&end);
+        let all: Vec<Pin<Box<F>>> = self.0.into_iter().map(|guard| Box::pin(end(guard))).collect();
+        async move {
+            match single {
+                Some(single) => single.await,
+                None => all_of(all).await,
+            }
+        }
     }
 
     fn handle(&self) -> Arc<SharedHandle> {

@@ -57,7 +57,7 @@ impl Locks {
         let call = move |engine: Arc<dyn Engine>| -> BoxFuture<'static, _> {
             Box::pin(async move {
                 let memos = engine.memos().ok_or_else(|| shared.no_memos())?;
-                shared.memo_request(memos.read(&read_name)).await.map_err(failed_read)
+                shared.bounded_request(memos.read(&read_name)).await.map_err(failed_read)
             })
         };
         self.inspect(name.as_str(), call).await

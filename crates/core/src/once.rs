@@ -5,9 +5,11 @@ mod turn;
 
 use std::{fmt, time::Duration};
 
-use turn::{Turn, Waiting};
-
-use crate::{Error, Guard, Locks, OnceError, Pace, Ran, Request, memo::check_memos};
+use crate::{
+    Error, Guard, Locks, OnceError, Pace, Ran, Request,
+    memo::check_memos,
+    turn::{Turn, Waiting},
+};
 
 /// For how long a result is stored unless [`Once::keep`] says otherwise.
 const DEFAULT_KEEP: Duration = Duration::from_secs(24 * 3600);
@@ -170,7 +172,9 @@ impl Once {
     /// - [`OnceError::NotStored`]: the work is done, and its result is not stored, or that is unknown.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the queue, or drops the work and then releases in the background; nothing is stored.
+    /// Dropping the future leaves the queue, or drops the work and then releases in the background; nothing is stored,
+    /// and [`previous`](Guard::previous) of the next run is [`Abandoned`](crate::Previous::Abandoned). A web server
+    /// drops the future of a handler when the client hangs up: call this in a task of its own there (`tokio::spawn`).
     pub fn run<B, E, W>(&self, work: W) -> impl Future<Output = Result<Ran, OnceError<E>>> + use<B, E, W>
     where
         W: AsyncFnOnce(&Guard) -> Result<B, E>,
@@ -179,11 +183,12 @@ impl Once {
         self.clone().run_or_replay(Waiting::UntilDone, work)
     }
 
-    /// [`run`](Self::run), but waits for at most `limit` for a run that is going on. The work itself has no limit; see
-    /// [`max_hold`](Self::max_hold).
+    /// [`run`](Self::run), but waits for at most `limit` until the work begins or its result is there, also if the
+    /// engine does not answer. The work itself has no limit; see [`max_hold`](Self::max_hold).
     ///
     /// # Errors
-    /// As [`run`](Self::run); [`is_timed_out`](Error::is_timed_out) if another run went on all the time.
+    /// As [`run`](Self::run); [`is_timed_out`](Error::is_timed_out) if another run went on all the time;
+    /// [`is_unreachable`](Error::is_unreachable) if the engine did not answer within the limit.
     ///
     /// # Cancel safety
     /// As [`run`](Self::run).
@@ -234,8 +239,8 @@ impl Once {
         let keeper = &self.request.handle().keeper;
         let turn = keeper.block_on(self.turn(Waiting::UntilDone)).and_then(|turn| turn);
         let guard = match turn.map_err(OnceError::NotBegun)? {
-            Turn::Replay(bytes) => return Ok(Ran::Replayed(bytes)),
-            Turn::Run(guard) => guard,
+            Turn::Done(bytes) => return Ok(Ran::Replayed(bytes)),
+            Turn::Run(guard, ()) => guard,
         };
         let bytes = work(&guard).map_err(OnceError::Work)?.into();
         match self.memo(bytes.clone()).and_then(|memo| guard.release_with_memo_blocking(memo)) {

@@ -203,7 +203,8 @@ impl Request {
         self
     }
 
-    /// How many permits of a semaphore to take; 1 by default.
+    /// How many permits of a semaphore to take; 1 by default. For other locks, the request is
+    /// [`is_invalid`](crate::Error::is_invalid) with another number.
     ///
     /// ```
     /// # let locks = leasehold::Locks::connect("memory:")?;
@@ -325,6 +326,11 @@ impl Request {
         self.name.clone().map_err(Error::invalid)
     }
 
+    /// The name as text, for messages; empty if it is invalid.
+    pub(crate) fn name_text(&self) -> &str {
+        self.name.as_ref().map_or("", |name| name.as_str())
+    }
+
     pub(crate) const fn lease_time(&self) -> Duration {
         self.ttl
     }
@@ -379,6 +385,9 @@ impl Request {
             return Err(invalid(format!("retry: {problem}")));
         }
         let mode = match self.family {
+            Family::Exclusive | Family::Shared if self.permits != 1 => {
+                return Err(invalid("permits are taken from a semaphore only: see Locks::semaphore".into()));
+            }
             Family::Exclusive => Mode::Exclusive,
             Family::Shared => Mode::Shared,
             Family::Permits { limit } if self.permits >= 1 && self.permits <= limit => {

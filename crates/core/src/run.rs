@@ -110,7 +110,7 @@ impl Request {
     /// the request.
     ///
     /// Work that can fail returns a `Result` of its own: the outer result is the lock's, the inner one the work's. If
-    /// the work panics, the next holder is told of it ([`Guard::previous`]).
+    /// the work panics, or is dropped half done, the next holder is told of it ([`Guard::previous`]).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -130,7 +130,9 @@ impl Request {
     /// work, if the hold was lost before its release, or it is unknown whether it was released.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the queue, or drops the work and then releases in the background.
+    /// Dropping the future leaves the queue, or drops the work and then releases in the background. A web server drops
+    /// the future of a handler when the client hangs up: work that must not end half done runs in a task of its own
+    /// (`tokio::spawn`).
     pub fn run<T, W>(&self, work: W) -> impl Future<Output = Result<T, RunError<T>>> + use<T, W>
     where
         W: AsyncFnOnce(&Guard) -> T,
@@ -201,8 +203,10 @@ impl Request {
 
 /// Runs `work` under the guard, cancels it at a loss, and releases.
 async fn run_under<T>(acquire: Acquire, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, RunError<T>> {
-    let guard = acquire.await.map_err(RunError::NotAcquired)?;
+    let mut guard = acquire.await.map_err(RunError::NotAcquired)?;
+    guard.set_working(true);
     let output = guard.run(work(&guard)).await.map_err(RunError::Cancelled)?;
+    guard.set_working(false);
     match guard.release().await {
         Ok(()) => Ok(output),
         Err(error) => Err(RunError::Finished { output, error }),

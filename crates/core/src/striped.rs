@@ -29,16 +29,18 @@ use crate::{Error, Locks, Name, Request, Rw, driver::shared::SharedHandle, reque
 ///   Change it only while no program holds a stripe.
 /// - **A task acquires one stripe at a time, or all its stripes by one request.** Two keys may be on the same stripe,
 ///   where a task that holds one key would wait for itself, and tasks that take two stripes in different orders would
-///   wait for each other. One request of [`Locks::all`] for the [`stripe_name`] of each key does neither: it takes a
-///   stripe that is named twice one time, and all stripes in one order.
+///   wait for each other. One request of [`Locks::all`] for the [name](Self::name_for) of each key does neither: it
+///   takes a stripe that is named twice one time, and all stripes in one order.
 ///
 /// ```
 /// # let locks = leasehold::Locks::connect("memory:")?;
 /// let keys = ["alice", "bob", "alice"];
-/// let add = |all: leasehold::All, key: &&str| {
-///     Ok::<_, leasehold::Error>(all.mutex(leasehold::stripe_name("purse", 1024, key)?))
-/// };
-/// let guards = keys.iter().try_fold(locks.all(), add)?.blocking().acquire()?;
+/// let purses = locks.striped("purse", 1024);
+/// let mut all = locks.all();
+/// for key in keys {
+///     all = all.mutex(purses.name_for(key)?);
+/// }
+/// let guards = all.blocking().acquire()?;
 /// assert_eq!(guards.iter().len(), 2);
 /// # Ok::<(), leasehold::Error>(())
 /// ```
@@ -85,6 +87,22 @@ impl Striped {
     #[must_use]
     pub fn rw_for_key(&self, key: impl Display) -> Rw {
         Rw::new(&self.handle, self.stripe(&key))
+    }
+
+    /// The name of the stripe of this key, for [`Locks::all`].
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// let purses = locks.striped("purse", 1024);
+    /// let pair = locks.all().mutex(purses.name_for("alice")?).mutex(purses.name_for("bob")?);
+    /// assert_eq!(pair.blocking().acquire()?.iter().len(), 2);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for zero stripes, or if the base and the number are no valid name.
+    pub fn name_for(&self, key: impl Display) -> Result<String, Error> {
+        Ok(self.stripe(&key)?.as_str().to_owned())
     }
 
     /// The stripe of the key.

@@ -11,7 +11,7 @@ use crate::{
     client::{Client, Failed},
     config::Layout,
     conn::Conn,
-    error::{classify, is_database_full, is_lease_gone, is_reply_too_long, unreadable},
+    error::{changed_again, classify, is_database_full, is_lease_gone, is_reply_too_long, unreadable},
     keys::{self, Dir, Span},
     position::{ClaimReply, QueuePosition, blockers_range, obstacle_of},
     record::{Record, RecordState},
@@ -22,7 +22,7 @@ use crate::{
 
 /// The most times that the request of one claim is sent. The request is sent again if the epoch of its lease was
 /// raised, if the lease has ended, or if other claims came after the read on which the request relies.
-const MAX_TRIES: u32 = 64;
+pub(crate) const MAX_TRIES: u32 = 64;
 /// The longest pause before a claim is sent again.
 const MAX_PAUSE: Duration = Duration::from_millis(128);
 
@@ -50,7 +50,7 @@ enum NextStep {
 
 /// What a request reads of the oldest key ahead.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum FirstBlocker {
+pub(crate) enum FirstBlocker {
     /// With its value: a minimum hold says when it ends.
     WithValue,
     /// Without its value: another program wrote a value that is longer than the bound of a reply.
@@ -59,10 +59,7 @@ enum FirstBlocker {
 
 impl Client {
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        keys::check_mode(claim.mode, self.layout())?;
-        if self.layout() == Layout::Key {
-            keys::check_name(&self.dir(&claim.name))?;
-        }
+        self.check_claim(claim)?;
         if self.in_flight.is_released(claim.id, self.now()) {
             return Ok(Answer::Gone);
         }
@@ -76,6 +73,12 @@ impl Client {
             }
             Some(State::Ending { .. }) => Ok(Answer::Waiting(Hint::ask_in(UNWATCHED_POLL))),
         }
+    }
+
+    /// An error if the claim can never be granted.
+    pub(crate) fn check_claim(&self, claim: &Claim) -> Result<(), EngineError> {
+        keys::check_mode(claim.mode, self.layout())?;
+        if self.layout() == Layout::Key { keys::check_name(&self.dir(&claim.name)) } else { Ok(()) }
     }
 
     /// Creates the key of the claim and returns the answer for its position.
@@ -161,11 +164,11 @@ impl Client {
             }
         }
         self.forget_if_settled(claim);
-        Err(EngineError::new(Fault::Retry, "what the claim depends on changed again and again"))
+        Err(changed_again())
     }
 
     /// Adds the claim to the claim table before its first request leaves, so that every outcome can be undone.
-    async fn register(&self, claim: &Claim) -> Result<(Arc<Session>, Vec<u8>), EngineError> {
+    pub(crate) async fn register(&self, claim: &Claim) -> Result<(Arc<Session>, Vec<u8>), EngineError> {
         let now = self.now();
         let registered = self.claims().get(claim.id).map(|entry| {
             entry.asked_again(now);
@@ -194,14 +197,14 @@ impl Client {
 
     /// Forgets a claim whose last request created nothing, unless an earlier request can still arrive. In that case the
     /// claim stays in the claim table, because its release has to raise the epoch of its lease.
-    fn forget_if_settled(&self, claim: &Claim) {
+    pub(crate) fn forget_if_settled(&self, claim: &Claim) {
         if !self.in_flight.is_unsettled(claim.id, self.now()) {
             self.claims().remove(claim.id);
         }
     }
 
     /// Records that the key of a claim exists, before the client asks for the position of the claim.
-    fn note_queued(&self, claim: &Claim, revision: i64) {
+    pub(crate) fn note_queued(&self, claim: &Claim, revision: i64) {
         let now = self.now();
         if let Some(entry) = self.claims().get(claim.id) {
             claims::queued(entry, revision, now);
@@ -402,7 +405,7 @@ fn creation_txn(
 }
 
 /// The value of the keys of a claim.
-fn record_text(claim: &Claim, hold_time: Duration) -> Vec<u8> {
+pub(crate) fn record_text(claim: &Claim, hold_time: Duration) -> Vec<u8> {
     let owner = claim.owner.to_string();
     Record { state: RecordState::Claim, id: claim.id, hold_time, owner }.text()
 }
@@ -439,14 +442,14 @@ fn reads_on_failure(
 /// The random pause before a try for permits is sent again. Of several tries that are sent at the same time only one
 /// succeeds. So the longest pause doubles each time a try is sent again (`tries` counts this), and the tries spread
 /// out.
-fn pause(id: ClaimId, tries: u32) -> Duration {
+pub(crate) fn pause(id: ClaimId, tries: u32) -> Duration {
     let longest = Duration::from_millis(1).saturating_mul(1 << tries.min(16)).min(MAX_PAUSE);
     // Ids are random, so their bytes are too.
     longest * u32::from(id.0[tries as usize % id.0.len()]) / u32::from(u8::MAX)
 }
 
 /// The error if the name is in use now in another mode.
-fn kind_mismatch(claim: &Claim, mode_in_use: Mode) -> EngineError {
+pub(crate) fn kind_mismatch(claim: &Claim, mode_in_use: Mode) -> EngineError {
     let kind_in_use = match mode_in_use {
         Mode::Permits { limit, .. } => format!("a semaphore of {limit}"),
         _ => "a mutex or read-write lock".to_owned(),

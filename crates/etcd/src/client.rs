@@ -9,7 +9,8 @@ use std::{
 };
 
 use leasehold_core::{
-    ClaimId, Clock, Contact, EngineError, Env, Grant, InFlight, Instant, Lineage, Mailbox, Name, TokenBlocks,
+    ClaimId, Clock, Contact, ContendedNames, EngineError, Env, Grant, InFlight, Instant, Lineage, Mailbox,
+    Name, TokenBlocks,
 };
 use tokio::sync::Notify;
 use tonic::Status;
@@ -18,7 +19,6 @@ use crate::{
     claims::{Claims, KeysInUse},
     config::{Config, Layout},
     conn::Conn,
-    contention::ContendedNames,
     dial::{Dialer, Link},
     engine::REQUEST_TIMEOUT,
     error::{classify, unreadable, wants_login},

@@ -6,6 +6,7 @@ pub(crate) use leasehold_core::REQUEST_TIMEOUT;
 use leasehold_core::{Breaking, Contact, Env, Modes, Profile, WATCHED_CLAIM_LIFE, WATCHED_POLL};
 
 use crate::{
+    claim_all_txn::MAX_NAMES,
     client::Client,
     config::{Config, Layout},
 };
@@ -34,7 +35,7 @@ impl EtcdEngine {
     }
 }
 
-leasehold_core::forward_engine!(EtcdEngine, memos: client, |client| async move {
+leasehold_core::forward_engine!(EtcdEngine, memos: client, claim_all, |client| async move {
     tokio::select! {
         biased;
         notification = client.mailbox.read() => notification,
@@ -51,9 +52,12 @@ fn profile(config: &Config, contact: Contact) -> Profile {
     profile.poll = WATCHED_POLL;
     profile.entry_life = WATCHED_CLAIM_LIFE;
     profile.tokens = config.token_blocks().size();
+    profile.claims_at_once = MAX_NAMES;
     profile.fifo = true;
     profile.supports_min_hold = true;
     profile.no_memos = None;
+    profile.no_conversion =
+        Some("the new key of a converted hold would be behind the claims that wait already");
     profile.breaking = Breaking::Lease;
     profile.ttl = TTL;
     if config.layout != Layout::Directory {

@@ -62,6 +62,12 @@ pub(crate) fn is_database_full(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message().contains("space exceeded")
 }
 
+/// Whether the request has more steps or bytes than the settings of the server permit. Then nothing was applied.
+pub(crate) fn is_too_large(status: &Status) -> bool {
+    let message = status.message();
+    message.contains("too many operations") || message.contains("is too large")
+}
+
 /// Whether the server does not accept the login any more, so that the client has to log in again. If so, the server
 /// applied nothing.
 pub(crate) fn wants_login(status: &Status) -> bool {
@@ -116,6 +122,11 @@ fn meaning(status: &Status) -> (Fault, &'static str) {
 /// The error for a reply that does not have the expected form.
 pub(crate) fn unreadable() -> EngineError {
     EngineError::new(Fault::Unknown, "the server answered with something unexpected")
+}
+
+/// The error after an attempt was repeated as often as allowed.
+pub(crate) fn changed_again() -> EngineError {
+    EngineError::new(Fault::Retry, "what the claim depends on changed again and again")
 }
 
 #[cfg(test)]

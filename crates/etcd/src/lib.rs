@@ -6,11 +6,12 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod claim;
+mod claim_all;
+mod claim_all_txn;
 mod claims;
 mod client;
 mod config;
 mod conn;
-mod contention;
 mod dial;
 mod engine;
 mod error;

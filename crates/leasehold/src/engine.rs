@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 pub use leasehold_core::{
-    Answer, BoxFuture, Claim, Engine, EngineError, Fault, Grant, Hint, Hold, How, Inspect, Notification,
-    Profile, Release, Released, Renewed, TimeLeft,
+    Answer, BoxFuture, Claim, Conversions, Engine, EngineError, Fault, Grant, Hint, Hold, How, Inspect,
+    Notification, Profile, Release, Released, Renewed, TimeLeft, Upgraded,
 };
 
 use crate::{Connect, Error, Locks, open::EngineHandle};

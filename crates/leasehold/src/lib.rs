@@ -37,6 +37,9 @@
 //! | lock millions of keys on a few names | [`Locks::striped`] |
 //! | elect a leader, and let everyone find it | [`Locks::election`] |
 //! | do work one time for a key, and replay its result | [`Locks::once`] |
+//! | do it exactly one time, in a transaction of yours | `sql::once_in` |
+//! | run work at certain times, in one of several processes | [`Locks::schedule`], [`Locks::tick`] |
+//! | wait until several processes are ready | [`Locks::latch`] |
 //! | run work in one call, with one `Result` | [`Request::run`], [`Blocking::run`] |
 //! | wait for a limited time, or not at all | [`Request::acquire_within`], [`Request::try_acquire`] |
 //! | be told of a loss | [`Guard::run`], [`Guard::lost`], [`Guard::on_lost`] |
@@ -60,8 +63,9 @@
 //! | you run Redis or Valkey, or other programs lock there | `redis://...` | `redis` |
 //!
 //! Use the system on which the work depends anyway: then the lock adds no outages. The feature `tls` encrypts
-//! connections. The features `tokio-postgres`, `sqlx-postgres`, `sqlx-mysql`, `sqlx-sqlite`, `mysql_async` and
-//! `redis-client` take the settings of a client or pool that the program has, and lock rows in its transactions.
+//! connections. The feature `cron` adds schedules by cron expressions. The features `tokio-postgres`, `sqlx-postgres`,
+//! `sqlx-mysql`, `sqlx-sqlite`, `mysql_async` and `redis-client` take the settings of a client or pool that the program
+//! has, and lock rows in its transactions.
 //!
 //! # Four rules
 //!
@@ -97,6 +101,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod connect;
+#[cfg(feature = "cron")]
+mod cron;
 mod duration;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod encryption;
@@ -150,16 +156,19 @@ mod url;
 mod zookeeper;
 
 pub use connect::Connect;
+#[cfg(feature = "cron")]
+pub use cron::Cron;
 pub use duration::parse_duration;
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdFence;
 pub use leasehold_core::{
-    Acquire, AcquireAll, All, Blocking, BlockingAll, Breaking, Broken, Candidate, ClaimId, Credentials,
-    Election, Error, ErrorKind, Event, Finding, Guarantee, Guard, GuardEnd, Guards, HolderView, Keeper,
-    Leader, LeaderWatch, Leadership, Leading, Level, Life, Lineage, Loss, MAX_NAME_BYTES, MAX_NAMES_AT_ONCE,
-    Mode, Modes, Name, Observe, Once, OnceError, Owner, Pace, Password, Previous, Profile, Ran, Request,
-    Role, RunError, Rw, Stop, Striped, TimeChange, Token, Verb, View, WaiterView, WhenUnreachable,
-    stripe_name,
+    Acquire, AcquireAll, All, Arrivals, Blocking, BlockingAll, Breaking, Broken, Candidate, ClaimId,
+    Credentials, Due, Election, Error, ErrorKind, Event, Every, Finding, Guarantee, Guard, GuardEnd, Guards,
+    HolderView, Keeper, LastTick, Latch, Leader, LeaderWatch, Leadership, Leading, Level, Life, Lineage,
+    Loss, MAX_NAME_BYTES, MAX_NAMES_AT_ONCE, Missed, Mode, Modes, Name, NotConverted, Observe, Once,
+    OnceError, Owner, Pace, Password, Previous, Profile, Ran, Request, Role, RunError, Rw, Schedule, Stop,
+    Striped, Tick, TickError, TickRequest, Ticked, TimeChange, Timetable, Token, Verb, View, WaiterView,
+    WhenUnreachable, stripe_name,
 };
 #[cfg(feature = "etcd")]
 pub use leasehold_etcd::HeldBy as EtcdCompare;
@@ -229,6 +238,10 @@ mod pages {
     #[cfg(feature = "memory")]
     #[doc = include_str!("../../../docs/elections-and-once.md")]
     struct ElectionsAndOnce;
+
+    #[cfg(feature = "memory")]
+    #[doc = include_str!("../../../docs/schedules-and-latches.md")]
+    struct SchedulesAndLatches;
 
     #[doc = include_str!("../../../docs/migrating.md")]
     struct Migrating;

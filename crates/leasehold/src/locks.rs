@@ -4,7 +4,9 @@
 
 use std::{fmt, time::Duration};
 
-use leasehold_core::{All, Election, Error, Once, Profile, Request, Rw, Striped};
+use leasehold_core::{
+    All, Due, Election, Error, Latch, Once, Profile, Request, Rw, Schedule, Striped, TickRequest, Timetable,
+};
 
 use crate::{connect::Connect, open::EngineHandle};
 
@@ -64,7 +66,7 @@ impl Locks {
     /// Each URL can have options in its query. The options of databases have the same meaning as in the databases' own
     /// clients.
     ///
-    /// This function checks the URL and its options, and opens the directory of the file engine. It contacts no server,
+    /// This function checks the URL and its options. It contacts no server, creates no file,
     /// starts no thread and does not wait: a server that cannot be reached is an error of the first request, and an
     /// engine that is a server may be started later than the program. To know at the start of the program whether the
     /// server can be reached and accepts the login, call [`ping`](Self::ping) or [`warm`](Self::warm).
@@ -82,8 +84,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) if the URL is malformed, its scheme or an option is unknown, or
-    /// its engine is not compiled in; the error of the file engine if the directory cannot be used. No error shows a
-    /// password.
+    /// its engine is not compiled in. No error shows a password.
     pub fn connect(url: &str) -> Result<Self, Error> {
         Connect::default().connect(url)
     }
@@ -205,9 +206,10 @@ impl Locks {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # pollster::block_on(async {
     /// # let locks = leasehold::Locks::connect("memory:locks-once")?;
-    /// # async fn charge(order: u32, token: leasehold::Token) -> Result<String, std::io::Error> { Ok("receipt
-    /// 1".into()) } let order = locks.once("order-17"); let first = order.run(async |guard| charge(17,
-    /// guard.token()).await).await?; let repeat = order.run(async |guard| charge(17, guard.token()).await).await?;
+    /// # async fn charge(order: u32, token: leasehold::Token) -> Result<String, std::io::Error> { Ok("paid".into()) }
+    /// let order = locks.once("order-17");
+    /// let first = order.run(async |guard| charge(17, guard.token()).await).await?;
+    /// let repeat = order.run(async |guard| charge(17, guard.token()).await).await?;
     /// assert!(repeat.is_replayed() && repeat.bytes() == first.bytes());
     /// # Ok(())
     /// # })
@@ -215,6 +217,54 @@ impl Locks {
     /// ```
     pub fn once(&self, key: impl AsRef<str>) -> Once {
         self.core.once(key)
+    }
+
+    /// Work that runs one time for each tick of a timetable, in one of all the processes that have this schedule: see
+    /// [`Schedule`]. The timetable is [`Every`](crate::Every), `Cron` (with the feature `cron`), or one of the program.
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:locks-schedule")?;
+    /// # async fn make_report(token: leasehold::Token) -> Result<(), std::io::Error> { Ok(()) }
+    /// use leasehold::Every;
+    /// let hourly = Every::new(std::time::Duration::from_secs(3600));
+    /// let stop = async { /* for instance until SIGTERM */ };
+    /// locks.schedule("report", hourly).run_until(stop, async |tick| make_report(tick.token()).await).await?;
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    pub fn schedule(&self, name: impl AsRef<str>, timetable: impl Timetable) -> Schedule {
+        self.core.schedule(name, timetable)
+    }
+
+    /// One tick of the work `name`, for programs that are started by a timer of their own: it runs for each due time
+    /// one time in all processes. See [`TickRequest`].
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:locks-tick")?;
+    /// use leasehold::{Due, Ticked};
+    /// let tick = locks.tick("report", Due::from_unix_secs(1_767_225_600));
+    /// assert_eq!(tick.run(async |_| Ok::<_, std::io::Error>(())).await.unwrap(), Ticked::Ran);
+    /// assert_eq!(tick.run(async |_| Ok::<_, std::io::Error>(())).await.unwrap(), Ticked::Done);
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    pub fn tick(&self, name: impl AsRef<str>, due: impl Into<Due>) -> TickRequest {
+        self.core.tick(name, due)
+    }
+
+    /// A latch that opens when `count` parties have counted down, and stays open. See [`Latch`].
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:locks-latch")?;
+    /// let import = locks.latch("import", 2);
+    /// import.count_down("shard-a").await?;
+    /// import.count_down("shard-b").await?;
+    /// import.wait().await?;
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    pub fn latch(&self, name: impl AsRef<str>, count: u32) -> Latch {
+        self.core.latch(name, count)
     }
 
     /// The properties of the engine: for instance whether its queue is first come, first served, and which ttls it

@@ -84,6 +84,14 @@ impl Metrics {
         self
     }
 
+    /// The labels of an event of a lock, with another mode than that of the event.
+    fn labels_of_mode(&self, event: &Event<'_>, mode: Mode) -> Vec<Label> {
+        let mut labels = self.labels(event, &[]);
+        labels.retain(|label| label.key() != "mode");
+        labels.push(Label::from_static_parts("mode", mode_word(mode)));
+        labels
+    }
+
     /// The labels of an event of a lock.
     fn labels(&self, event: &Event<'_>, more: &[(&'static str, &'static str)]) -> Vec<Label> {
         let mut labels = vec![Label::new("engine", event.engine().to_owned())];
@@ -149,6 +157,10 @@ impl Observe for Metrics {
                 if !at_release {
                     gauge!(HOLDERS, self.labels(event, &[])).decrement(1.0);
                 }
+            }
+            Event::Converted { from, .. } => {
+                gauge!(HOLDERS, self.labels(event, &[])).increment(1.0);
+                gauge!(HOLDERS, self.labels_of_mode(event, from)).decrement(1.0);
             }
             Event::Released { held, end, .. } => {
                 histogram!(HOLD, self.labels(event, &[("end", end_word(end))])).record(held);

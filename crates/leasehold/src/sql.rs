@@ -1,9 +1,12 @@
-//! Locks that live as long as a transaction of your program (the features `mysql_async`, `sqlx` and `tokio-postgres`),
-//! and fences in your tables.
+//! Locks that live as long as a transaction of your program, and work that is recorded in one (the features
+//! `mysql_async`, `sqlx` and `tokio-postgres`); fences in your tables.
 
 pub use leasehold_sql::{Dialect, Fence, FenceStatement, Fenced};
 #[cfg(any(feature = "mysql_async", feature = "sqlx", feature = "tokio-postgres"))]
-pub use leasehold_sql::{RowHolds, RowLock, RowLockError, RowLockErrorKind, RowTransaction, row_lock};
+pub use leasehold_sql::{
+    OnceIn, OnceInCall, OnceInTable, OnceInTurn, RowHolds, RowLock, RowLockError, RowLockErrorKind,
+    RowTransaction, once_in, row_lock,
+};
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 impl crate::Locks {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use leasehold::{
-    Connect, ErrorKind, Event, Locks, Loss, Observe, Previous, Verb, WhenUnreachable,
+    Connect, ErrorKind, Event, Every, Locks, Loss, Observe, Previous, Tick, Verb, WhenUnreachable,
     test::{Fault, Kit},
 };
 use tokio::time::{Instant, timeout};
@@ -35,6 +35,34 @@ fn paused_time_does_not_jump_past_an_acquire_and_renews_holds() {
         tokio::time::sleep(TTL * 10).await;
         assert!(guard.check() && kit.elapsed() == TTL * 20, "any sleep lets time pass");
         guard.release().await.unwrap();
+        kit.assert_clean().await;
+    });
+}
+
+/// Results and the values of leaders outlive their holds on purpose.
+#[test]
+fn a_kit_with_results_and_elections_is_clean() {
+    paused().block_on(async {
+        let kit = Kit::new();
+        let locks = kit.process("a");
+        locks.once("order").run(async |_| Ok::<_, ()>("paid")).await.unwrap();
+        locks.election("lead").value("here").run(async |_| ()).await.unwrap();
+        kit.assert_clean().await;
+    });
+}
+
+#[test]
+fn a_schedule_runs_on_the_time_of_the_kit_which_begins_at_midnight() {
+    paused().block_on(async {
+        let kit = Kit::new();
+        let hourly = kit.process("a").schedule("report", Every::new(SECOND * 3600));
+        let mut dues = Vec::new();
+        let run = hourly.run_until(kit.advance(SECOND * 3600 * 3 + SECOND), async |tick: &Tick| {
+            dues.push(tick.due().as_unix_secs() - 1_767_225_600);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        run.await.unwrap();
+        assert_eq!(dues, [3600, 7200, 10_800]);
         kit.assert_clean().await;
     });
 }

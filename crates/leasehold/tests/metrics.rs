@@ -221,6 +221,30 @@ fn a_holder_that_entered_again_in_another_mode_does_not_count_after_the_loss() {
 }
 
 #[test]
+fn a_converted_guard_counts_in_its_new_mode() {
+    with_series(Metrics::new(), async |kit, locks, series: Series| {
+        let holders =
+            || ["mode=exclusive", "mode=shared"].map(|mode| series.value("leasehold_holder_count", &[mode]));
+        let writer = locks.rw("prices").write().acquire().await.unwrap();
+        // The reply of the first request is lost, and the repetition finds the hold shared.
+        kit.fail_next("a", Verb::Convert, Fault::ReplyLost);
+        let reader = writer.downgrade().await.unwrap();
+        assert_eq!(holders(), [0.0, 1.0]);
+        let writer = reader.try_upgrade().await.unwrap();
+        assert_eq!(holders(), [1.0, 0.0]);
+        writer.release().await.unwrap();
+        assert_eq!(holders(), [0.0, 0.0]);
+        let requests = |error: &str| {
+            series.value(
+                "leasehold_request_duration_seconds",
+                &["verb=convert", &format!("error_type={error}")],
+            )
+        };
+        assert_eq!((requests("unknown"), requests("none")), (1.0, 2.0));
+    });
+}
+
+#[test]
 fn a_cancelled_request_is_contended_only_if_another_had_the_name() {
     with_series(Metrics::new(), async |kit, locks, series: Series| {
         let cancelled = |contended: &str| {

@@ -102,6 +102,34 @@ fn the_program_timeout_applies_without_a_url_timeout() {
     assert_ends(locks, &[("acquire", |locks| locks.mutex("a").blocking().acquire().map(drop))]);
 }
 
+/// An observer tries for ever. That does not count as an answer, so the requests beside it end all the same.
+#[test]
+fn a_request_beside_an_observer_ends() {
+    let (listeners, urls) = silent();
+    drop(listeners);
+    std::thread::scope(|scope| {
+        for url in urls {
+            scope.spawn(move || {
+                let locks = Connect::default().connect_timeout(TIMEOUT).connect(&url).unwrap();
+                let mut watch = locks.election("lead").observe().unwrap();
+                let observe = async { while watch.changed().await.is_ok() {} };
+                let acquire = async {
+                    // The observer is at work when the request is made.
+                    let early = Box::pin(locks.mutex("a").acquire()).await.unwrap_err();
+                    let late = locks.election("b").campaign().await.unwrap_err();
+                    assert!(early.is_unreachable() && late.is_unreachable(), "{url}: {early}; {late}");
+                };
+                let limit = Duration::from_secs(60);
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let both = async {
+                    tokio::select! { () = acquire => {}, () = observe => panic!("it ended") }
+                };
+                runtime.block_on(async { tokio::time::timeout(limit, both).await }).expect("it ends");
+            });
+        }
+    });
+}
+
 /// The connections are refused, because the listeners are closed.
 #[test]
 fn a_ping_reports_a_missing_server() {

@@ -1,9 +1,7 @@
 //! Several names in one step: one script takes all of them, or none.
 
 use futures_util::future::join_all;
-use leasehold_core::{
-    AllAnswer, Answer, Claim, EngineError, Fault, Grant, Hint, How, InFlightRequest, Release, Released,
-};
+use leasehold_core::{AllAnswer, Answer, Claim, EngineError, Fault, Grant, Hint, How, InFlightRequest};
 
 use crate::{
     RedisEngine,
@@ -117,13 +115,8 @@ impl RedisEngine {
 
     /// Releases whatever the claims have on the server; then returns `answer`.
     async fn undo(&self, claims: &[Claim], answer: AllAnswer) -> Result<AllAnswer, EngineError> {
-        let releases: Vec<Release> = claims.iter().map(Release::of_unused).collect();
-        for released in Box::pin(self.release_now(&releases)).await {
-            if let Released::Unknown(error) = released {
-                return Err(EngineError::new(Fault::Unknown, error.message));
-            }
-        }
-        Ok(answer)
+        let release = |releases: Vec<_>| async move { Box::pin(self.release_now(&releases)).await };
+        answer.after_end_of(claims, release).await
     }
 
     /// The user lacks rights, and the server did nothing. Finds the first name to which the user has none.

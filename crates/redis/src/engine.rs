@@ -3,9 +3,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Engine, EngineError, Env, Fault, Grant,
-    Hint, Hold, How, InFlight, KnownMode, Life, MAX_NAMES_AT_ONCE, Memos, Name, Notification, Previous,
-    Profile, Release, Released, Renewed, Token, cannot_claim_all,
+    AllAnswer, Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Conversions, Engine, EngineError, Env,
+    Fault, Grant, Hint, Hold, How, InFlight, KnownMode, Life, MAX_NAMES_AT_ONCE, Memos, Name, Notification,
+    Previous, Profile, Release, Released, Renewed, Token, cannot_claim_all,
     lock_state::{WATCHERS, entry_life},
 };
 
@@ -36,6 +36,9 @@ const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
 const TOKENS_PER_GRANT: u32 = 1 + 256;
 /// The time limit of a request: without an answer by then, its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Why locks of Redisson are not converted.
+const NO_CONVERSION_OF_REDISSON: &str =
+    "a lock of Redisson changes its mode only by a release, after which another client may take it";
 /// How often at most a claim is sent again because its client was not yet subscribed to notifications. More attempts
 /// are needed only while a slot moves back and forth between servers; in that case polling finds the grant.
 const MAX_LISTEN_RETRIES: u32 = 3;
@@ -304,6 +307,10 @@ impl Engine for RedisEngine {
     fn memos(&self) -> Option<&dyn Memos> {
         Some(self)
     }
+
+    fn conversions(&self) -> Option<&dyn Conversions> {
+        self.profile.no_conversion.is_none().then_some(self)
+    }
 }
 
 /// Reads the script's answer to a claim, see `lua/claim.lua`.
@@ -382,6 +389,7 @@ fn profile(contact: Contact, layout: Layout) -> Profile {
     profile.fifo = true;
     profile.supports_min_hold = true;
     profile.no_memos = None;
+    profile.no_conversion = (layout == Layout::Redisson).then_some(NO_CONVERSION_OF_REDISSON);
     profile.breaking = Breaking::Lease;
     profile.ttl = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
     profile.request_timeout = REQUEST_TIMEOUT;

@@ -107,7 +107,7 @@ impl RedisEngine {
     }
 
     /// The arguments of the renewal script for a hold.
-    fn renewal_item(&self, hold: &Hold) -> Result<Item, EngineError> {
+    pub(crate) fn renewal_item(&self, hold: &Hold) -> Result<Item, EngineError> {
         let keys = self.keys(&hold.name)?;
         Ok(Item::new(&keys).grant(hold.id, Some(hold.token)).number(millis(hold.ttl)))
     }
@@ -257,7 +257,7 @@ impl RedisEngine {
 }
 
 /// Reads the script's answer to a renewal.
-fn read_renewed(word: &str, hold: &Hold) -> Renewed {
+pub(crate) fn read_renewed(word: &str, hold: &Hold) -> Renewed {
     match word {
         "broken" => Renewed::Lost(Loss::Broken),
         "gone" | "layout" => Renewed::Lost(Loss::Gone),
@@ -318,7 +318,7 @@ fn missing_answer() -> EngineError {
 }
 
 /// The word that a script answers for its one item.
-fn answer_of(reply: Values) -> Result<String, EngineError> {
+pub(crate) fn answer_of(reply: Values) -> Result<String, EngineError> {
     Reply::new(reply).text()
 }
 

@@ -11,6 +11,7 @@ mod claim_all;
 mod config;
 mod conn;
 mod contention;
+mod convert;
 mod engine;
 mod error;
 mod evidence;

@@ -109,6 +109,11 @@ impl MemoFollowers {
         self.lock().writers.remove(&id);
     }
 
+    /// Forgets a claim whose hold ended by an upgrade; false if it wrote no memo.
+    pub(crate) fn ended_by_upgrade(&self, id: ClaimId) -> bool {
+        self.lock().writers.remove(&id)
+    }
+
     /// The names of answered releases whose claims wrote a memo. Forgets these claims.
     pub(crate) fn ended_writers<'a>(&self, releases: &'a [Release], answers: &[Released]) -> Vec<&'a Name> {
         let mut table = self.lock();

@@ -52,6 +52,10 @@ pub(crate) enum Script {
     WriteMemo,
     /// Begins or ends notifications about a memo, or sends them.
     FollowMemo,
+    /// Makes an exclusive hold shared.
+    Downgrade,
+    /// Replaces a shared hold by an exclusive one.
+    Upgrade,
     // The scripts on one node of a Redlock: `lua/redlock`.
     /// Sets lock keys on the node for claims.
     LockNode,
@@ -68,7 +72,7 @@ pub(crate) enum Script {
 }
 
 /// The texts of the scripts, in the order of [`Script`].
-pub(crate) const TEXTS: [&str; 25] = [
+pub(crate) const TEXTS: [&str; 27] = [
     texts::CLAIM,
     texts::CLAIM_ALL,
     texts::RENEW,
@@ -88,6 +92,8 @@ pub(crate) const TEXTS: [&str; 25] = [
     texts::READ_MEMO,
     texts::WRITE_MEMO,
     texts::FOLLOW_MEMO,
+    texts::DOWNGRADE,
+    texts::UPGRADE,
     texts::LOCK_NODE,
     texts::WRITE_TOKEN,
     texts::RENEW_NODE,
@@ -123,6 +129,8 @@ static DIGESTS: [LazyLock<String>; TEXTS.len()] = [
     LazyLock::new(|| digest(22)),
     LazyLock::new(|| digest(23)),
     LazyLock::new(|| digest(24)),
+    LazyLock::new(|| digest(25)),
+    LazyLock::new(|| digest(26)),
 ];
 
 /// The digest of the script with this index.
@@ -327,6 +335,7 @@ impl Script {
                     SIDE_KEYS_WITH_MEMO
                 }
             }
+            Self::Downgrade | Self::Upgrade if destination.slot.is_some() => SIDE_KEYS,
             _ => b"",
         }
     }
@@ -344,6 +353,8 @@ impl Script {
                 | Self::Fence
                 | Self::ReadMemo
                 | Self::WriteMemo
+                | Self::Downgrade
+                | Self::Upgrade
         )
     }
 

@@ -30,8 +30,30 @@ pub(crate) const CLAIM_ALL: &str = text!(
     "one_claim",
     "claim_all"
 );
-pub(crate) const RENEW: &str =
-    text!("head", "renew_quick", "quick_end", "lock_string", "record", "relied", "name", "renew");
+pub(crate) const RENEW: &str = text!(
+    "head",
+    "renew_quick",
+    "quick_end",
+    "lock_string",
+    "record",
+    "relied",
+    "name",
+    "renew",
+    "renew_each"
+);
+pub(crate) const DOWNGRADE: &str =
+    text!("head", "lock_string", "record", "relied", "name", "renew", "downgrade");
+pub(crate) const UPGRADE: &str = text!(
+    "head",
+    "claim_request",
+    "lock_string",
+    "record",
+    "relied",
+    "name",
+    "stale",
+    "one_claim",
+    "upgrade"
+);
 pub(crate) const RELEASE: &str = text!(
     "head",
     "release_quick",
@@ -85,7 +107,8 @@ pub(crate) mod redisson {
         "one_claim",
         "claim"
     );
-    pub(crate) const RENEW: &str = text!("head", "lock_redisson", "record", "relied", "name", "renew");
+    pub(crate) const RENEW: &str =
+        text!("head", "lock_redisson", "record", "relied", "name", "renew", "renew_each");
     pub(crate) const RELEASE: &str = text!(
         "head",
         "lock_redisson",

@@ -1,8 +1,6 @@
 //! Several names in one transaction, which locks their rows in byte order.
 
-use leasehold_core::{
-    AllAnswer, Answer, Claim, EngineError, Fault, Hint, InFlightRequest, Release, Released,
-};
+use leasehold_core::{AllAnswer, Answer, Claim, EngineError, Hint, InFlightRequest};
 
 use crate::{
     client::{Client, within_request_timeout},
@@ -15,7 +13,10 @@ impl Client {
         self.ensure_maintenance();
         let now = self.now();
         if let Some(index) = claims.iter().position(|claim| self.in_flight.is_released(claim.id, now)) {
-            return self.end_claims(claims, AllAnswer::Taken { index, hint: Hint::default() }).await;
+            let answer = AllAnswer::Taken { index, hint: Hint::default() };
+            return answer
+                .after_end_of(claims, |releases| async move { self.release(&releases).await })
+                .await;
         }
         let in_flight: Vec<_> = claims.iter().map(|claim| self.start_claim(claim.id, now)).collect();
         let (sent, done) = {
@@ -51,16 +52,5 @@ impl Client {
                 })
             }
         }
-    }
-
-    /// Releases whatever the claims have in the tables; then returns `answer`.
-    async fn end_claims(&self, claims: &[Claim], answer: AllAnswer) -> Result<AllAnswer, EngineError> {
-        let releases: Vec<Release> = claims.iter().map(Release::of_unused).collect();
-        for released in self.release(&releases).await {
-            if let Released::Unknown(error) = released {
-                return Err(EngineError::new(Fault::Unknown, error.message));
-            }
-        }
-        Ok(answer)
     }
 }

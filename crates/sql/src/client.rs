@@ -406,7 +406,7 @@ impl Client {
     /// Applies a verb to one name in a transaction, and handles the notifications in its result that are for this
     /// client.
     pub(crate) async fn apply(&self, name: &Name, verb: &Verb) -> Result<Reply, Failed> {
-        let may_wait = !matches!(verb, Verb::Renew { .. } | Verb::Release { .. });
+        let may_wait = !matches!(verb, Verb::Renew { .. } | Verb::Downgrade { .. } | Verb::Release { .. });
         let _permit = if may_wait { self.row_wait_permit().await } else { None };
         let sent = self.now();
         let Timed { now, value: changes } = within_request_timeout(self.database.apply(name, verb)).await?;
@@ -465,7 +465,7 @@ fn row_locked_for_long() -> Renewed {
 
 /// Converts the error of a statement into an error of core. After an error the request still counts as in flight,
 /// because the claim may have been granted.
-fn engine_result<T>(answer: Result<T, Failed>) -> Result<T, EngineError> {
+pub(crate) fn engine_result<T>(answer: Result<T, Failed>) -> Result<T, EngineError> {
     answer.map_err(EngineError::from)
 }
 

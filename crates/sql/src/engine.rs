@@ -44,6 +44,7 @@ impl SqlEngine {
         profile.ttl = TTL;
         profile.request_life = REQUEST_LIFE;
         profile.no_memos = None;
+        profile.no_conversion = None;
         profile.contact = contact;
         Self { client, profile }
     }
@@ -81,7 +82,7 @@ fn key(name: &Name) -> String {
     name.as_str().to_owned()
 }
 
-leasehold_core::forward_engine!(SqlEngine, memos: client, claim_all, |client| client.mailbox.read());
+leasehold_core::forward_engine!(SqlEngine, conversions: client, memos: client, claim_all, |client| client.mailbox.read());
 
 impl Inspect for SqlEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {

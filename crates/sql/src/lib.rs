@@ -18,6 +18,7 @@ mod batch;
 mod claim_all;
 mod client;
 mod connection_slots;
+mod convert;
 mod database;
 mod dialect;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -66,6 +67,9 @@ pub use prefixed::Prefixed;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub use row_hold::{RowEngine, RowTable};
 #[cfg(any(feature = "mysql_async", feature = "sqlx", feature = "tokio-postgres"))]
-pub use row_lock::{RowHolds, RowLock, RowLockError, RowLockErrorKind, RowTransaction, row_lock};
+pub use row_lock::{
+    OnceIn, OnceInCall, OnceInTable, OnceInTurn, RowHolds, RowLock, RowLockError, RowLockErrorKind,
+    RowTransaction, once_in, row_lock,
+};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub use session::{SessionEngine, SessionOptions};

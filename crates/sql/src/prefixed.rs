@@ -3,9 +3,9 @@
 use std::{fmt, sync::Arc};
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Broken, Claim, Engine, EngineError, Error, Fault, Followed, Guarantee,
-    Hold, How, Inspect, MAX_NAME_BYTES, Memo, MemoWrite, Memos, Name, Notification, Profile, Release,
-    Released, Renewed, View, Written,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Conversions, Engine, EngineError, Error, Fault, Followed,
+    Guarantee, Hold, How, Inspect, MAX_NAME_BYTES, Memo, MemoWrite, Memos, Name, Notification, Profile,
+    Release, Released, Renewed, Upgraded, View, Written,
 };
 
 /// The longest prefix, in bytes. A name and its prefix have up to 512 bytes together.
@@ -34,6 +34,11 @@ impl Prefixed {
 
     fn inner_memos(&self) -> Result<&dyn Memos, EngineError> {
         self.engine.memos().ok_or_else(|| EngineError::new(Fault::Internal, "the engine has no memos"))
+    }
+
+    fn inner_conversions(&self) -> Result<&dyn Conversions, EngineError> {
+        let error = || EngineError::new(Fault::Internal, "the engine has no conversions");
+        self.engine.conversions().ok_or_else(error)
     }
 
     /// The name as it is stored.
@@ -136,6 +141,10 @@ impl Engine for Prefixed {
     fn memos(&self) -> Option<&dyn Memos> {
         self.engine.memos().map(|_| self as &dyn Memos)
     }
+
+    fn conversions(&self) -> Option<&dyn Conversions> {
+        self.engine.conversions().map(|_| self as &dyn Conversions)
+    }
 }
 
 impl Memos for Prefixed {
@@ -155,6 +164,31 @@ impl Memos for Prefixed {
 
     fn follow(&self, name: &Name) -> Option<Followed> {
         self.engine.memos()?.follow(&self.stored(name).ok()?)
+    }
+}
+
+impl Conversions for Prefixed {
+    fn downgrade<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Renewed> {
+        Box::pin(async move {
+            let stored = |hold: &Hold| Ok(Hold { name: self.stored(&hold.name)?, ..hold.clone() });
+            match stored(hold).and_then(|hold| Ok((hold, self.inner_conversions()?))) {
+                Ok((hold, conversions)) => conversions.downgrade(&hold).await,
+                Err(error) => Renewed::Unknown(error),
+            }
+        })
+    }
+
+    fn upgrade<'a>(
+        &'a self,
+        hold: &'a Hold,
+        claim: &'a Claim,
+    ) -> BoxFuture<'a, Result<Upgraded, EngineError>> {
+        Box::pin(async move {
+            let name = self.stored(&hold.name)?;
+            let (hold, claim) =
+                (Hold { name: name.clone(), ..hold.clone() }, Claim { name, ..claim.clone() });
+            self.inner_conversions()?.upgrade(&hold, &claim).await
+        })
     }
 }
 

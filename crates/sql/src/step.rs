@@ -8,7 +8,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, Broken, Claim, ClaimId, Grant, How, Instant, Lineage, Loss, Name, Release, Token, View,
+    Answer, Broken, Claim, ClaimId, Grant, How, Instant, Lineage, Loss, Name, Release, Token, Upgraded, View,
     lock_state::{
         Entry, EntryKind, LastEnd, LockState, MAX_HOLDERS, MAX_TOKENS, Refusal, Saved, StepContext,
         Tombstones,
@@ -58,6 +58,19 @@ pub(crate) enum Verb {
         token: Token,
         ttl: Duration,
     },
+    /// Makes an exclusive hold shared.
+    Downgrade {
+        id: ClaimId,
+        token: Token,
+        ttl: Duration,
+    },
+    /// Replaces a shared hold by an exclusive one of `claim`.
+    Upgrade {
+        id: ClaimId,
+        token: Token,
+        claim: Claim,
+        client: ClientId,
+    },
     /// Releases a claim. `late_request_possible`: a request of the claim may still arrive, so a tombstone is left.
     Release {
         release: Release,
@@ -87,6 +100,7 @@ impl Verb {
 pub(crate) enum Reply {
     Claim(Result<Answer, Refusal>),
     Renewed(Result<(), Loss>),
+    Upgraded(Upgraded),
     /// Whether the release ended a hold with the token that the release names.
     Released(bool),
     Broken(Broken),
@@ -177,7 +191,9 @@ impl Snapshot {
             Token { lineage, number: first_token.unsigned_abs() }
         };
         let tombstone_life = match verb {
-            Verb::Release { late_request_possible: true, .. } | Verb::Break { .. } => REQUEST_LIFE,
+            Verb::Release { late_request_possible: true, .. } | Verb::Break { .. } | Verb::Upgrade { .. } => {
+                REQUEST_LIFE
+            }
             // After other verbs no tombstone is needed: either every request of the claim was answered, or its client
             // sends a release, which leaves a tombstone.
             _ => Duration::ZERO,
@@ -194,6 +210,12 @@ impl Snapshot {
                 Reply::Claim(lock_state.claim(claim, *how, client, &mut step))
             }
             Verb::Renew { id, token, ttl } => Reply::Renewed(lock_state.renew(*id, *token, *ttl, &mut step)),
+            Verb::Downgrade { id, token, ttl } => {
+                Reply::Renewed(lock_state.downgrade(*id, *token, *ttl, &mut step))
+            }
+            Verb::Upgrade { id, token, claim, client } => {
+                Reply::Upgraded(lock_state.upgrade(*id, *token, claim, client, &mut step))
+            }
             Verb::Release { release, .. } => Reply::Released(lock_state.release(release, &mut step)),
             Verb::Settle => {
                 lock_state.settle(&mut step);
@@ -246,8 +268,13 @@ impl Snapshot {
     pub(crate) fn is_held_by(&self, id: ClaimId, token: Option<Token>) -> bool {
         let mut lock_state = self.lock_state();
         let mut tombstones = Tombstones::default();
-        // What this grants is not stored, so the tokens do not matter.
-        let mut mint = |_| Token { lineage: self.lineage, number: u64::MAX };
+        // What this grants is not stored. Its tokens only have to be larger than all stored ones.
+        let mut next = i64::MAX.unsigned_abs() + 1;
+        let mut mint = |tokens: u32| {
+            let number = next;
+            next += u64::from(tokens);
+            Token { lineage: self.lineage, number }
+        };
         let mut step = StepContext::new(instant(self.now), Duration::ZERO, &mut tombstones, &mut mint);
         lock_state.settle(&mut step);
         lock_state.is_held_by(id, token)

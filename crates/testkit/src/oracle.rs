@@ -2,7 +2,7 @@
 //! claims, asks, releases, renewals and reads of a lock's state, by several clients. How the previous hold ended is not
 //! compared, because not all engines report it. If the engine has no other mode, all claims are exclusive. Times are
 //! not compared either; the conformance suite tests expiry. If the engine takes several names in one step, requests for
-//! all names are among the random ones.
+//! all names are among the random ones; if it converts holds, so are conversions.
 
 mod sets;
 
@@ -67,11 +67,19 @@ enum Step {
     Show {
         name: usize,
     },
+    /// Makes the hold shared.
+    Downgrade {
+        index: usize,
+    },
+    /// Makes the hold exclusive, by a new claim.
+    Upgrade {
+        index: usize,
+    },
     /// New claims of all names in one step, each in its mode.
     Set {
         modes: Vec<Mode>,
     },
-    /// Releases one of the holds of such claims.
+    /// Releases one of the holds of such claims, or of a claim of an upgrade.
     ReleaseOfSet {
         number: usize,
     },
@@ -104,6 +112,8 @@ fn step(modes: Modes) -> impl Strategy<Value = Step> {
         4 => (index.clone(), prop::bool::weighted(0.8), prop::bool::weighted(0.1))
             .prop_map(|(index, with_token, wrong_token)| Step::Release { index, with_token, wrong_token }),
         1 => (0..NAMES).prop_map(|name| Step::Show { name }),
+        1 => index.clone().prop_map(|index| Step::Downgrade { index }),
+        1 => index.clone().prop_map(|index| Step::Upgrade { index }),
         2 => prop::collection::vec(mode(modes), NAMES).prop_map(|modes| Step::Set { modes }),
         2 => index.prop_map(|number| Step::ReleaseOfSet { number }),
     ]
@@ -135,6 +145,8 @@ enum Reply {
     /// The ids of the holders, and of the waiters in order.
     Seen(Vec<String>, Vec<String>),
     Set(SetReply),
+    /// Whether the hold was upgraded; `None`: it was lost.
+    Upgraded(Option<bool>),
     /// Nothing was sent, because the claim has no token, or no claim of a set holds.
     Nothing,
 }
@@ -213,18 +225,41 @@ impl System {
                 held.sort();
                 Reply::Seen(held, view.waiters.into_iter().map(|waiter| waiter.id).collect())
             }
+            Step::Downgrade { index } => {
+                let Some((index, hold)) = self.lock_hold(claims, index) else { return Reply::Nothing };
+                let Some(conversions) = self.client(index).conversions() else { return Reply::Nothing };
+                let renewed = conversions.downgrade(&hold).await;
+                Reply::Extended(matches!(renewed, Renewed::Extended { .. }))
+            }
+            Step::Upgrade { index } => {
+                let Some((index, hold)) = self.lock_hold(claims, index) else { return Reply::Nothing };
+                let engine = Arc::clone(&self.clients[index % CLIENTS]);
+                Reply::Upgraded(self.sets.upgrade(&*engine, &hold, &claims[index]).await)
+            }
             Step::Set { ref modes } => {
                 let engine = Arc::clone(&self.clients[0]);
                 let reply = self.sets.claim(&*engine, names, modes, &claims[0]).await;
                 Reply::Set(reply.without_details())
             }
             Step::ReleaseOfSet { number } => {
-                let engine = Arc::clone(&self.clients[number % CLIENTS]);
+                // On some engines only the client of a claim knows of the claim.
+                let engine = Arc::clone(&self.clients[0]);
                 let released = self.sets.release_one(&*engine, number).await;
                 self.ask_until_stable(claims, names).await;
                 released.map_or(Reply::Nothing, Reply::Freed)
             }
         }
+    }
+
+    /// The last hold of one of the claims of locks that were granted, and the index of this claim.
+    fn lock_hold(&self, claims: &[Claim], number: usize) -> Option<(usize, Hold)> {
+        let granted: Vec<(usize, Token)> = (0..CLAIMS)
+            .filter(|&index| claims[index].mode.limit().is_none())
+            .filter_map(|index| Some((index, self.tokens[index]?)))
+            .collect();
+        let &(index, token) = granted.get(number % granted.len().max(1))?;
+        let Claim { id, name, mode, ttl, .. } = claims[index].clone();
+        Some((index, Hold { id, name, mode, token, ttl }))
     }
 
     fn client(&self, index: usize) -> &dyn Engine {
@@ -262,7 +297,12 @@ pub fn compare_with_memory_engine(granting: Granting, client: impl Fn() -> Arc<d
             stops_on_term: false,
         }).collect();
         let takes_sets = takes_sets(&*clients[0], &names);
-        let is_possible = |step: &&Step| takes_sets || !matches!(step, Step::Set { .. });
+        let converts = clients[0].conversions().is_some();
+        let is_possible = |step: &&Step| match step {
+            Step::Set { .. } => takes_sets,
+            Step::Downgrade { .. } | Step::Upgrade { .. } => converts,
+            _ => true,
+        };
         runtime.block_on(async {
             for (step_number, step) in steps.iter().filter(is_possible).enumerate() {
                 let wanted = oracle.step(step, &claims, &names).await;

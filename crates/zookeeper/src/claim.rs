@@ -9,7 +9,7 @@ use crate::{
     client::Client,
     conn::Conn,
     enqueue::ClaimAge,
-    error::Failed,
+    error::{Failed, changed_again},
     keys::{self, Dir},
     lock_mutex, plain,
     position::refusing_node,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The most attempts of a claim. A claim is attempted again if something on which the attempt relied has changed.
-const MAX_TRIES: u32 = 8;
+pub(crate) const MAX_TRIES: u32 = 8;
 
 /// The fraction of the longest validity that a record gives as the time of its hold.
 const RECORD_TIME_PARTS: (u32, u32) = (15, 16);
@@ -47,7 +47,7 @@ impl Client {
             return Ok(Answer::Gone);
         }
         let had_node = matches!(state, Some(State::Waiting { .. } | State::Held { .. }));
-        let mut error = EngineError::new(Fault::Retry, "what the claim depends on changed again and again");
+        let mut error = changed_again();
         for _ in 0..MAX_TRIES {
             if self.in_flight.is_released(claim.id, self.now()) {
                 return Ok(Answer::Gone);
@@ -83,7 +83,7 @@ impl Client {
     /// Returns the error for a claim that had no node before this call. After an error which says that nothing was
     /// applied, core sends no release. So before it returns such an error, this function deletes what the claim
     /// possibly has on the server. If the deletion is not possible, the error has [`Fault::Unknown`] instead.
-    async fn error_after_cleanup(&self, claim: &Claim, error: EngineError) -> EngineError {
+    pub(crate) async fn error_after_cleanup(&self, claim: &Claim, error: EngineError) -> EngineError {
         let has_leftovers =
             self.claims().get(claim.id).map(|entry| entry.data.unsettled || entry.state != State::Made);
         match (has_leftovers, error.fault) {
@@ -109,7 +109,7 @@ impl Client {
     }
 
     /// The session of a known claim, unless the session is over.
-    fn session_of(&self, claim: &Claim) -> Option<Arc<Session>> {
+    pub(crate) fn session_of(&self, claim: &Claim) -> Option<Arc<Session>> {
         let session = self.claims().get(claim.id).map(|entry| Arc::clone(entry.data.session_slot.session()));
         session.filter(|session| !session.state.has_ended())
     }

@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{ClaimId, Clock, Contact, EngineError, Env, Fault, InFlight, Instant, Lineage, Mailbox};
+use leasehold_core::{
+    ClaimId, Clock, Contact, ContendedNames, EngineError, Env, Fault, InFlight, Instant, Lineage, Mailbox,
+};
 use tokio::sync::Notify;
 
 use crate::{
@@ -54,6 +56,8 @@ pub(crate) struct Client {
     pub(crate) memo_ends: MemoEnds,
     /// The queues in which the server's counter is nearly used up.
     pub(crate) used_up_queues: Mutex<HashSet<String>>,
+    /// The names that were taken when this client last claimed them as part of a set.
+    pub(crate) contended_names: ContendedNames,
     /// Locked while a session is created, so that all claims that need one share it.
     session_creation: Mutex<()>,
     /// The runtime on which the tasks of this client run; empty before the first task.
@@ -84,6 +88,7 @@ impl Client {
             followers: Arc::default(),
             memo_ends: MemoEnds::default(),
             used_up_queues: Mutex::default(),
+            contended_names: ContendedNames::default(),
             session_creation: Mutex::default(),
             runtime: OnceLock::new(),
             keeps_sessions: AtomicBool::new(false),

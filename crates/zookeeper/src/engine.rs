@@ -3,7 +3,9 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 pub(crate) use leasehold_core::REQUEST_TIMEOUT;
-use leasehold_core::{Breaking, Contact, Env, Modes, Profile, WATCHED_CLAIM_LIFE, WATCHED_POLL};
+use leasehold_core::{
+    Breaking, Contact, Env, MAX_NAMES_AT_ONCE, Modes, Profile, WATCHED_CLAIM_LIFE, WATCHED_POLL,
+};
 
 use crate::{
     client::Client,
@@ -38,7 +40,7 @@ impl ZookeeperEngine {
     }
 }
 
-leasehold_core::forward_engine!(ZookeeperEngine, memos: unless_refused, |client| client.notifications());
+leasehold_core::forward_engine!(ZookeeperEngine, memos: unless_refused, claim_all, |client| client.notifications());
 
 /// What this engine can do, for core.
 fn profile(config: &Config, contact: Contact) -> Profile {
@@ -52,10 +54,14 @@ fn profile(config: &Config, contact: Contact) -> Profile {
         Layout::Mutex | Layout::ReadWrite => Modes::All,
         Layout::Latch | Layout::Plain => Modes::Exclusive,
     };
+    // With `layout=plain` the name of a node contains no claim id.
+    profile.claims_at_once = if config.layout == Layout::Plain { 1 } else { MAX_NAMES_AT_ONCE };
     profile.fifo = true;
     profile.breaking = if config.layout == Layout::Latch { Breaking::Force } else { Breaking::Lease };
     profile.ttl = TTL;
     profile.request_life = REQUEST_LIFE;
+    profile.no_conversion =
+        Some("the new node of a converted hold would be behind the claims that wait already");
     profile.no_memos = (config.layout == Layout::Plain).then_some(NO_PLAIN_MEMOS);
     profile.contact = Some(contact);
     profile

@@ -23,13 +23,13 @@ use crate::{
 };
 
 /// The most reads of the queue. The queue is read again if the node ahead disappeared before it was watched.
-const MAX_READS: u32 = 8;
+pub(crate) const MAX_READS: u32 = 8;
 /// How often a try (a claim that does not wait) reads the queue until the tries ahead of it are decided: for a second
 /// in all. A try ahead that is still undecided after that second counts as hanging, and refuses this try as a waiter
 /// does: the hanging try can become the head of the queue at any time, and hold.
-const MAX_TRY_READS: u32 = 10;
+pub(crate) const MAX_TRY_READS: u32 = 10;
 /// The first pause between two reads of a try. Each pause is twice as long as the previous one.
-const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+pub(crate) const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// Whether the node of a claim was just created.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Client {
 
     /// Deletes all other nodes of the claim and removes them from `children`. The server has possibly applied a request
     /// that this client gave up. Without the deletion the claim would wait for the node that such a request created.
-    async fn delete_strays(
+    pub(crate) async fn delete_strays(
         &self,
         claim: &Claim,
         context: &ClaimContext,

@@ -65,9 +65,9 @@ impl From<EngineError> for Failed {
 
 /// The outcome of a multi: success, or the index and the error of the failed step. The server reports the end of the
 /// session as an error of the first step; here it is an error of the whole request.
-pub(crate) fn multi_outcome(
-    answer: Result<Result<(), (usize, ErrorCode)>, Failed>,
-) -> Result<Result<(), (usize, ErrorCode)>, Failed> {
+pub(crate) fn multi_outcome<T>(
+    answer: Result<Result<T, (usize, ErrorCode)>, Failed>,
+) -> Result<Result<T, (usize, ErrorCode)>, Failed> {
     match answer {
         Ok(Err((_, code @ (ErrorCode::SESSION_EXPIRED | ErrorCode::SESSION_MOVED)))) => {
             Err(Failed::Refused(code))
@@ -126,6 +126,11 @@ fn meaning(code: ErrorCode) -> (Fault, &'static str) {
         // A newer server may use unknown codes, also where the request was applied.
         _ => (Fault::Unknown, "the server answered with an error that leasehold does not know"),
     }
+}
+
+/// The error after an attempt was repeated as often as allowed.
+pub(crate) fn changed_again() -> EngineError {
+    EngineError::new(Fault::Retry, "what the claim depends on changed again and again")
 }
 
 #[cfg(test)]

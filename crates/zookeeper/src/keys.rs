@@ -291,8 +291,7 @@ pub(crate) fn claim_path_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<
         KnownMode::Exclusive | KnownMode::Shared => 0,
     };
     let node_path_bytes = dir.path().len() + MAX_NODE_BYTES;
-    let acl_bytes: usize = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + ACL_BYTES).sum();
-    if permits * (node_path_bytes + claim.owner.len() + RECORD_BYTES + acl_bytes) > MAX_PATH_BYTES {
+    if permits * create_bytes(claim, dir, acl) > MAX_PATH_BYTES {
         let why = format!(
             "{} are more than fit into one request: each is a node with a path of {node_path_bytes} bytes",
             claim.mode
@@ -300,6 +299,12 @@ pub(crate) fn claim_path_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<
         return Err(EngineError::new(Fault::Refused, why));
     }
     Ok((permits + 1) * node_path_bytes)
+}
+
+/// The most bytes of a request that creates one node of the claim.
+pub(crate) fn create_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> usize {
+    let acl_bytes: usize = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + ACL_BYTES).sum();
+    dir.path().len() + MAX_NODE_BYTES + claim.owner.len() + RECORD_BYTES + acl_bytes
 }
 
 /// The longest part of a node's path after its directory: words, a uuid, a time, a number and the directory of permits.

@@ -8,10 +8,13 @@
 
 mod check;
 mod claim;
+mod claim_all;
 mod claims;
 mod client;
 mod config;
 mod conn;
+mod create_all;
+mod decide_all;
 mod engine;
 mod enqueue;
 mod error;

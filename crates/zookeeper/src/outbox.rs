@@ -79,11 +79,18 @@ pub(crate) struct Sent<O> {
 impl<O: Op> Sent<O> {
     /// Waits for the answer.
     pub(crate) async fn answer(self) -> Result<O::Answer, Failed> {
+        self.answer_and_zxid().await.map(|(answer, _)| answer)
+    }
+
+    /// Waits for the answer. Also returns the number of the newest change that the server had applied; if the request
+    /// was a change, this is the number of that change.
+    pub(crate) async fn answer_and_zxid(self) -> Result<(O::Answer, i64), Failed> {
         let (header, body) = self.response.await.unwrap_or(Err(Failed::Unanswered))?;
         if header.error != 0 {
             return Err(Failed::Refused(ErrorCode(header.error)));
         }
-        O::read(&mut Reader::new(&body)).ok_or(Failed::Unreadable)
+        let answer = O::read(&mut Reader::new(&body)).ok_or(Failed::Unreadable)?;
+        Ok((answer, header.zxid))
     }
 }
 

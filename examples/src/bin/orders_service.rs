@@ -1,5 +1,6 @@
 //! A web service for orders (axum): `POST /orders/{id}`. A click that is repeated, also on another machine, gets the
-//! receipt of the first one, and the card is charged one time. Start several of it with one URL:
+//! receipt of the first one; another card for the same order is refused. The card is charged one time. Start several of
+//! it with one URL:
 //!
 //! `orders_service redis://127.0.0.1:6379 127.0.0.1:8080`
 
@@ -12,6 +13,7 @@ use axum::{
     routing::post,
 };
 use leasehold::{Locks, OnceError, Token};
+use sha2::{Digest, Sha256};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -36,20 +38,26 @@ async fn order(
     card: String,
 ) -> Result<String, (StatusCode, String)> {
     let order = locks.once(format!("order-{id}")).keep(Duration::from_secs(24 * 3600));
-    let ran = order.run_within(Duration::from_secs(5), async |guard| charge(&card, guard.token()).await);
-    match ran.await {
+    let order = order.digest(Sha256::digest(&card).into());
+    let run = order.run_within(Duration::from_secs(5), async move |guard| charge(&card, guard.token()).await);
+    // In a task of its own: when the client hangs up, the server drops this handler, but not a half-done charge.
+    match tokio::spawn(run).await.map_err(|panic| (StatusCode::INTERNAL_SERVER_ERROR, panic.to_string()))? {
         Ok(ran) => Ok(String::from_utf8_lossy(ran.bytes()).into_owned()),
         Err(OnceError::Work(declined)) => Err((StatusCode::PAYMENT_REQUIRED, declined)),
         Err(OnceError::NotBegun(error)) if error.is_taken() => Err((StatusCode::CONFLICT, error.to_string())),
         Err(OnceError::NotBegun(error)) if error.is_invalid() => {
             Err((StatusCode::BAD_REQUEST, error.to_string()))
         }
+        Err(OnceError::NotBegun(error)) if error.is_mismatch() => {
+            Err((StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))
+        }
         // The engine cannot be reached, or the lock was lost: the client may send the order again.
         Err(error) => Err((StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
     }
 }
 
-/// Charges the card. A real one sends the token along: the bank refuses a smaller one than it has seen for this order.
+/// Charges the card. A real one sends the order's id and the token along: the bank refuses an order that it has charged
+/// already (this program can be killed between the charge and its record), and a smaller token than it has seen.
 async fn charge(card: &str, token: Token) -> Result<String, String> {
     tokio::time::sleep(Duration::from_millis(50)).await;
     println!("charged {card}");

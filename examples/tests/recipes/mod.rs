@@ -70,10 +70,21 @@ fn output(program: &str, arguments: &[&str]) -> String {
 
 /// Posts an order; returns the status code and the body.
 fn post(address: &str, path: &str, body: &str) -> (String, String) {
+    http(address, "POST", path, body)
+}
+
+/// Sends a request, whose answer can be read from the connection.
+fn send(address: &str, method: &str, path: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     let length = body.len();
     let head = "Host: shop\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8";
-    write!(stream, "POST {path} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    stream
+}
+
+/// Sends a request; returns the status code and the body.
+fn http(address: &str, method: &str, path: &str, body: &str) -> (String, String) {
+    let mut stream = send(address, method, path, body);
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let status = answer.split(' ').nth(1).unwrap_or_default().to_owned();
@@ -92,6 +103,9 @@ fn a_repeated_order_on_another_machine_gets_the_first_receipt() {
     let start = || Program::start(env!("CARGO_BIN_EXE_orders_service"), &[&url, "127.0.0.1:0"]);
     let mut services = [start(), start()];
     let addresses = services.each_mut().map(|service| service.line_with("listening")[13..].to_owned());
+    // The client hangs up: its charge is not cut off.
+    drop(send(&addresses[0], "POST", "/orders/16", "card 4"));
+    services[0].line_with("charged card 4");
     // Eight clicks at the same time, on both machines.
     let receipts: Vec<_> = std::thread::scope(|scope| {
         let clicks = addresses.iter().cycle().take(8);
@@ -107,6 +121,7 @@ fn a_repeated_order_on_another_machine_gets_the_first_receipt() {
     let [first, second] = &addresses;
     assert_eq!(post(first, "/orders/18", "empty").0, "402");
     assert_eq!(post(second, "/orders/18", "card 2").0, "200", "a declined card can be tried again");
+    assert_eq!(post(first, "/orders/18", "card 3").0, "422", "the order was paid with another card");
     assert_eq!(post(second, &format!("/orders/{}", "x".repeat(600)), "card 3").0, "400");
     let charged: String = services.map(|service| service.end(Signal::SIGINT)).concat();
     assert_eq!(charged.matches("charged card 1").count(), 1, "{charged}");
@@ -159,4 +174,70 @@ fn a_row_refuses_the_write_of_a_late_holder() {
     let server = PostgresServer::start(&[]);
     let text = output(env!("CARGO_BIN_EXE_transfer_with_fence"), &[&server.url()]);
     assert!(text.contains("sold, 9 left\nsold, 8 left\nthe late holder: refused"), "{text}");
+}
+
+#[test]
+fn a_job_runs_on_one_machine_and_moves_when_that_one_stops_or_dies() {
+    let server = RedisServer::start(&[]);
+    let url = url_of(&server);
+    let start = |_| {
+        let mut service = Program::start(env!("CARGO_BIN_EXE_singleton_job"), &[&url, "127.0.0.1:0"]);
+        let address = service.line_with("listening")[13..].to_owned();
+        (service, address)
+    };
+    let runs = |address: &str| http(address, "GET", "/", "") == ("200".to_owned(), "runs the job".to_owned());
+    let locks = leasehold::Locks::connect(&url).unwrap();
+    let mut services: Vec<_> = (0..3).map(start).collect();
+    let mut last_token = 0;
+    for signal in [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGTERM] {
+        let runner = loop {
+            if let Some(runner) = services.iter().position(|(_, address)| runs(address)) {
+                break runner;
+            }
+        };
+        // The other machines serve requests, and run no job.
+        for _ in 0..20 {
+            assert!(
+                services.iter().enumerate().all(|(place, (_, address))| place == runner || !runs(address))
+            );
+        }
+        let (mut service, _) = services.remove(runner);
+        let token = service.line_with("messages sent")[25..].parse().unwrap();
+        assert!(token > last_token, "{token} {last_token}");
+        last_token = token;
+        if signal == Signal::SIGTERM {
+            service.end(signal);
+            // The lock was released before the end: nobody waits for the lease.
+            let view = locks.show_blocking("outbox-job").unwrap();
+            assert!(view.holders.iter().all(|holder| holder.token != Some(token)), "{view:?}");
+        }
+    }
+}
+
+#[test]
+fn one_reader_builds_a_page_and_a_late_page_is_refused() {
+    let (cache, data) = (RedisServer::start(&[]), PostgresServer::start(&[]));
+    let text = output(env!("CARGO_BIN_EXE_cache_rebuild"), &[&url_of(&cache), &data.url()]);
+    assert_eq!(text, "20 readers, pages built: 1\nthe late page is refused\nitem 4711 costs 20\n");
+}
+
+#[test]
+fn a_worker_that_is_told_to_stop_ends_its_jobs_and_leaves_no_lock() {
+    let server = RedisServer::start(&[]);
+    let url = url_of(&server);
+    let mut worker = Program::start(env!("CARGO_BIN_EXE_graceful_shutdown"), &[&url]);
+    let mut text = String::new();
+    // The job that never ends, and one that has just begun.
+    while !text.contains("begun: customer-8") {
+        text += &(worker.line() + "\n");
+    }
+    text += &worker.end(Signal::SIGTERM);
+    let (_, after) = text.split_once("stopping\n").unwrap();
+    assert!(after.ends_with("cancelled: 1\nstopped, locks not released: 0\n"), "{text}");
+    assert!(after.contains("done: customer-8"), "a job under way ends: {text}");
+    let locks = leasehold::Locks::connect(&url).unwrap();
+    for begun in text.lines().filter_map(|line| line.strip_prefix("begun: ")) {
+        assert!(begun == "customer-3" || text.contains(&format!("done: {begun}\n")), "{text}");
+        drop(locks.mutex(begun).blocking().try_acquire().unwrap());
+    }
 }

@@ -174,6 +174,10 @@ impl Engine for SimEngine {
     fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
         None
     }
+
+    fn conversions(&self) -> Option<&dyn leasehold_core::Conversions> {
+        None
+    }
 }
 
 impl Inspect for SimEngine {

@@ -47,10 +47,13 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
     match split_into_front_and_guardian(signals)
         .map_err(|error| Failure::system("cannot start the guardian", error))?
     {
-        Role::Guardian(front_link, event_loop) => run_as_guardian(&plan, &front_link, &event_loop),
-        Role::Front(front) => match front.wait_for_end(&plan)? {
-            Outcome::Code(code) => Ok(code),
-            Outcome::BecomeCmd(claim) => {
+        Role::Guardian(front_link, event_loop) => {
+            plan.reported(run_as_guardian(&plan, &front_link, &event_loop))
+        }
+        Role::Front(front) => match front.wait_for_end(&plan) {
+            Err(failure) => plan.reported(Err(failure)),
+            Ok(Outcome::Code(code)) => Ok(code),
+            Ok(Outcome::BecomeCmd(claim)) => {
                 let hold = Hold::of_outer_runs().into_iter().find(|hold| hold.claim == claim);
                 let variables = hold.map(Hold::variables).unwrap_or_default();
                 let error =
@@ -270,12 +273,9 @@ fn min_hold_interrupted(plan: &Run, locks: &Locks, signal: Signal, code: u8) -> 
 
 /// The failure if a signal ended a wait.
 pub(crate) fn wait_interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Failure {
-    let code = exit::code_of_signal(signal);
-    if plan.quiet {
-        return Failure::silent(code);
-    }
-    let lock = lock_label(plan, locks);
-    Failure::new(code, format!("{lock}: not acquired: {} ended the wait", signal.as_str()))
+    let (code, lock) = (exit::code_of_signal(signal), lock_label(plan, locks));
+    let message = format!("{lock}: not acquired: {} ended the wait", signal.as_str());
+    Failure::new(code, message).hidden(plan.quiet)
 }
 
 /// The failure if the hold of `name` was lost while CMD ran. Its message includes the error of the last renewal, if the
@@ -301,6 +301,7 @@ pub(crate) fn lock_lost(
         exit::LOST,
         format!("{lock}: lost while {program} ran, which ended with {code}: {why}: check for half-done work"),
     )
+    .because_of(loss)
 }
 
 /// The engine and the names, for messages.

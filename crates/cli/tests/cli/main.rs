@@ -20,6 +20,7 @@ mod processes;
 mod progress;
 mod redis;
 mod redis_groups;
+mod report;
 mod run;
 mod session;
 mod several;

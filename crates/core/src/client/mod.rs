@@ -2,6 +2,7 @@
 
 pub(crate) mod bounded;
 pub(crate) mod contact;
+pub(crate) mod contended_names;
 pub(crate) mod digest_text;
 pub(crate) mod endpoint;
 pub(crate) mod link;

@@ -44,10 +44,11 @@ impl ServersUrl<'_> {
     /// Parses one server.
     ///
     /// # Errors
-    /// If it has no host, or its port is no number.
+    /// If it has no host, or its port is no number of a port.
     pub fn endpoint(&self, text: &str, default_port: u16) -> Result<Endpoint, Error> {
         let split = Endpoint::split(text, default_port);
-        let (host, port) = split.ok_or_else(|| self.malformed("has a port that is not a number"))?;
+        let (host, port) =
+            split.ok_or_else(|| self.malformed("has a port that is no number from 0 to 65535"))?;
         let host = self.decoded(host)?;
         if host.is_empty() {
             return Err(self.malformed("names no host"));

@@ -93,13 +93,15 @@ pub struct Grant {
     pub previous: Previous,
 }
 
-/// How the hold before a grant ended. After anything but `Clean`, the protected data may be half-written.
+/// How the hold before a grant ended. After anything but `Clean`, the protected data may be half-written. `Clean` does
+/// not prove that it is whole: a guard that is dropped, or released after an error, is released. Engines that do not
+/// store how a hold ended, such as etcd and ZooKeeper, answer `Unknown` to every grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Previous {
     /// It was released, or there was no earlier hold.
     Clean,
-    /// Its code panicked: the guard was dropped while unwinding.
+    /// Its work ended half-way: a panic dropped the guard, or the future of a `run` was dropped during its work.
     Abandoned,
     /// Its lease ran out, or its process died.
     Lapsed,

@@ -3,8 +3,8 @@
 use std::{future::Future, pin::Pin};
 
 use crate::{
-    AllAnswer, Answer, Claim, EngineError, Hold, How, Inspect, Memos, Name, Notification, Profile, Release,
-    Released, Renewed,
+    AllAnswer, Answer, Claim, Conversions, EngineError, Hold, How, Inspect, Memos, Name, Notification,
+    Profile, Release, Released, Renewed,
 };
 
 /// A boxed future, as trait objects require.
@@ -58,6 +58,7 @@ pub trait Engine: Inspect + Send + Sync + 'static {
     /// Takes the names of all claims in one atomic step, or none of them: the answers are those of
     /// [`claim`](Self::claim) with [`How::Create`], without a queue. If one name cannot be granted at once, no claim
     /// holds, no claim is in a queue, and nothing of any claim remains. Every rule of this trait applies to each claim.
+    /// An engine that can take some sets in one step and not others answers [`AllAnswer::OneByOne`] to the others.
     ///
     /// Core calls this verb only if the profile permits that many
     /// [claims at once](crate::Profile::claims_at_once), with at least two claims of different names of one
@@ -81,6 +82,9 @@ pub trait Engine: Inspect + Send + Sync + 'static {
 
     /// The memos beside the names of this engine; `None` if it stores none. The [`Profile`] then has the reason.
     fn memos(&self) -> Option<&dyn Memos>;
+
+    /// The conversions of holds; `None` if the engine has none. The [`Profile`] then has the reason.
+    fn conversions(&self) -> Option<&dyn Conversions>;
 }
 
 /// The [`claim_all`](Engine::claim_all) of an engine that cannot take several names in one step. Core never calls it.

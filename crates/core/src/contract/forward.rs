@@ -4,7 +4,7 @@
 /// the same names. The expression `notifications` is the future of the next notifications of the client. With the word
 /// `claim_all`, the client also has this verb; without it, the engine takes one name at a time. `memos` is `none`, or
 /// `client` if the client implements [`Memos`](crate::Memos), or `unless_refused` if it does and the profile may say
-/// why it stores none.
+/// why it stores none. With `conversions: client` the client also implements [`Conversions`](crate::Conversions).
 #[macro_export]
 macro_rules! forward_engine {
     (@claim_all $this:ident, $claims:ident) => {{
@@ -23,7 +23,13 @@ macro_rules! forward_engine {
     (@memos unless_refused, $this:ident) => {
         $this.profile.no_memos.is_none().then_some(&*$this.client as &dyn $crate::Memos)
     };
-    ($engine:ty, memos: $memos:ident, $($claim_all:ident,)? |$client:ident| $notifications:expr) => {
+    (@conversions $this:ident) => {
+        None
+    };
+    (@conversions $this:ident, client) => {
+        Some(&*$this.client)
+    };
+    ($engine:ty, $(conversions: $conversions:ident,)? memos: $memos:ident, $($claim_all:ident,)? |$client:ident| $notifications:expr) => {
         impl $crate::Engine for $engine {
             fn profile(&self) -> &$crate::Profile {
                 &self.profile
@@ -66,6 +72,10 @@ macro_rules! forward_engine {
 
             fn memos(&self) -> Option<&dyn $crate::Memos> {
                 $crate::forward_engine!(@memos $memos, self)
+            }
+
+            fn conversions(&self) -> Option<&dyn $crate::Conversions> {
+                $crate::forward_engine!(@conversions self $(, $conversions)?)
             }
         }
     };

@@ -8,7 +8,8 @@ use crate::{ErrorKind, Loss, Mode, Name, TimeChange, Token};
 ///
 /// Each request begins with [`WaitBegun`](Self::WaitBegun) and ends with exactly one of [`Granted`](Self::Granted),
 /// [`Refused`](Self::Refused) and [`Cancelled`](Self::Cancelled). Each guard that was granted ends with exactly one
-/// [`Released`](Self::Released). A request whose options are wrong begins nothing and has no event.
+/// [`Released`](Self::Released), and may have [`Converted`](Self::Converted) events before it. A request whose options
+/// are wrong begins nothing and has no event.
 ///
 /// A request for several names has these events for each of its names, however often it tries or begins again. All
 /// names are `Granted` when the last of them is. If the request ends with an error, the name that the error is about is
@@ -151,6 +152,21 @@ pub enum Event<'a> {
         /// Whether the answer to a release reported the loss: the guard had its [`Released`](Self::Released) before.
         at_release: bool,
     },
+    /// A guard was converted: an exclusive one is shared now, or a shared one exclusive. Its end, and its loss, have
+    /// the new mode and the new token.
+    #[non_exhaustive]
+    Converted {
+        /// The engine.
+        engine: &'a str,
+        /// The name.
+        name: &'a Name,
+        /// The mode in which it is held now.
+        mode: Mode,
+        /// The token now.
+        token: Token,
+        /// The mode in which it was held before.
+        from: Mode,
+    },
     /// A guard ended: it was released or dropped.
     #[non_exhaustive]
     Released {
@@ -217,7 +233,7 @@ pub enum Event<'a> {
 pub enum GuardEnd {
     /// It was released or dropped.
     Released,
-    /// A panic dropped it.
+    /// A panic dropped it, or its `run` was dropped or cancelled half-way.
     Abandoned,
     /// Its hold was lost before.
     Lost(Loss),
@@ -237,6 +253,8 @@ pub enum Verb {
     Release,
     /// To write a memo.
     Memo,
+    /// To make an exclusive hold shared, or a shared one exclusive.
+    Convert,
 }
 
 impl Verb {
@@ -248,6 +266,7 @@ impl Verb {
             Self::Renew => "renew",
             Self::Release => "release",
             Self::Memo => "memo",
+            Self::Convert => "convert",
         }
     }
 }
@@ -273,6 +292,7 @@ impl Event<'_> {
             | Self::RenewalFailed { engine, .. }
             | Self::TimeChanged { engine, .. }
             | Self::Lost { engine, .. }
+            | Self::Converted { engine, .. }
             | Self::Released { engine, .. }
             | Self::Answered { engine, .. }
             | Self::Connected { engine, .. }
@@ -294,6 +314,7 @@ impl Event<'_> {
             | Self::RenewalFailed { name, .. }
             | Self::TimeChanged { name, .. }
             | Self::Lost { name, .. }
+            | Self::Converted { name, .. }
             | Self::Released { name, .. } => Some(name),
             Self::Answered { .. }
             | Self::Connected { .. }
@@ -315,6 +336,7 @@ impl Event<'_> {
             | Self::RenewalFailed { mode, .. }
             | Self::TimeChanged { mode, .. }
             | Self::Lost { mode, .. }
+            | Self::Converted { mode, .. }
             | Self::Released { mode, .. } => Some(*mode),
             Self::Answered { .. }
             | Self::Connected { .. }
@@ -332,6 +354,7 @@ impl Event<'_> {
             | Self::RenewalFailed { token, .. }
             | Self::TimeChanged { token, .. }
             | Self::Lost { token, .. }
+            | Self::Converted { token, .. }
             | Self::Released { token, .. } => Some(*token),
             _ => None,
         }

@@ -10,6 +10,13 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why an engine without a reason of its own has no memos.
 const NO_MEMOS: &str = "this engine stores nothing beside its locks";
 
+/// Why an engine with exclusive holds alone converts none.
+#[doc(hidden)]
+pub const EXCLUSIVE_ONLY: &str = "names can be held exclusively alone";
+
+/// Why an engine without a reason of its own converts no holds.
+const NO_CONVERSION: &str = "it has no step that changes the mode of a hold";
+
 /// Properties of an engine. An engine makes its profile with [`Profile::new`] and then assigns fields.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -38,7 +45,7 @@ pub struct Profile {
     #[doc(hidden)]
     pub tokens: u32,
     /// The most names that [`claim_all`](crate::Engine::claim_all) takes in one step, all or none; 1 where the engine
-    /// cannot take several. Core then takes the names of a set one after another.
+    /// cannot take several. Core takes the names of a larger set one after another.
     pub claims_at_once: usize,
     /// The modes in which names can be claimed.
     pub modes: Modes,
@@ -67,6 +74,8 @@ pub struct Profile {
     pub request_life: Duration,
     /// Why the engine stores no [memos](crate::Memos); `None` if it stores them.
     pub no_memos: Option<&'static str>,
+    /// Why the engine cannot [convert](crate::Conversions) holds between exclusive and shared; `None` if it can.
+    pub no_conversion: Option<&'static str>,
     /// Whether a connection was ever made; `None` for an engine that has no connection or does not report it.
     #[doc(hidden)]
     pub contact: Option<Contact>,
@@ -103,6 +112,7 @@ impl Profile {
             // A request arrives at most this long after it was sent.
             request_life: Duration::from_secs(10),
             no_memos: Some(NO_MEMOS),
+            no_conversion: Some(NO_CONVERSION),
             contact: None,
         }
     }

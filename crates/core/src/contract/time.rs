@@ -57,6 +57,13 @@ impl fmt::Debug for Instant {
 pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Instant;
+
+    /// The time of day, as the time since 1970 in UTC. Unlike [`now`](Self::now), it can be wrong and can be set. So
+    /// only schedules use it, and it never decides about a hold. A clock of tests that has no time of day begins in
+    /// 1970.
+    fn time_of_day(&self) -> Duration {
+        Duration::from_nanos(self.now().as_nanos())
+    }
 }
 
 /// Formats a duration for people: in the largest unit, at most hours, of which it is a whole number.

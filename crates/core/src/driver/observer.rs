@@ -109,6 +109,11 @@ impl Observer {
         self.event(&Event::Lost { engine, name, mode, token, loss, trouble, at_release });
     }
 
+    /// A guard that was held in the mode `from` has this mode and this token now.
+    pub(crate) fn converted(&self, name: &Name, (token, mode): (Token, Mode), from: Mode) {
+        self.event(&Event::Converted { engine: self.engine, name, mode, token, from });
+    }
+
     pub(crate) fn released(&self, name: &Name, mode: Mode, token: Token, held: Duration, end: GuardEnd) {
         self.event(&Event::Released { engine: self.engine, name, mode, token, held, end });
     }
@@ -198,6 +203,9 @@ fn trace(event: &Event<'_>) {
         }
         Event::Lost { engine, name, mode, token, loss, trouble, at_release } => {
             tracing::warn!(engine, %name, %mode, token = token.number, %loss, trouble, at_release, "lost");
+        }
+        Event::Converted { engine, name, mode, token, from } => {
+            tracing::debug!(engine, %name, %mode, token = token.number, %from, "converted");
         }
         Event::Released { engine, name, mode, token, held, end } => {
             tracing::debug!(engine, %name, %mode, token = token.number, ?held, ?end, "released");

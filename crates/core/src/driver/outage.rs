@@ -117,12 +117,8 @@ impl Shared {
         }
         let seconds = self.now().since(self.outage.since()?).as_secs_f64();
         let last_error = self.outage.last_error.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(
-            self.unreachable_error(
-                name,
-                &format!("the engine is unreachable for {seconds:.1} s: {last_error}"),
-            ),
-        )
+        let since = if seconds < 0.1 { String::new() } else { format!(" for {seconds:.1} s") };
+        Some(self.unreachable_error(name, &format!("the engine is unreachable{since}: {last_error}")))
     }
 
     /// As [`outage_error`](Self::outage_error), after the request for `name` itself failed with `error`.

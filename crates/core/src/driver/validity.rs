@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -25,9 +25,13 @@ pub(crate) struct Validity {
     granted_nanos: AtomicU64,
     /// The end of this guard's own `max_hold`.
     max_hold_end: Instant,
+    /// The token of the guard, until it was converted.
     token: Token,
-    /// The mode of the request: a re-entered hold has another mode than this guard, perhaps.
+    /// The mode of the request, until the guard was converted: a re-entered hold has another mode than this guard,
+    /// perhaps.
     mode: Mode,
+    /// The guard was converted: its token and mode are in `rare_fields`.
+    is_converted: AtomicBool,
     /// The owner that may take the same hold again.
     owner: Option<Owner>,
     /// The reason of the loss; empty until the keeper reports the loss.
@@ -44,6 +48,8 @@ struct RareFields {
     ended: bool,
     /// The guard is of a set that is not granted as a whole yet: observers get no event of the guard.
     withheld: Option<Withheld>,
+    /// The token and the mode of a guard that was converted.
+    converted: Option<Box<(Token, Mode)>>,
     /// The callbacks for a loss.
     callbacks: Vec<LossCallback>,
     /// The error of the last renewal; `None` if the last renewal was confirmed.
@@ -95,7 +101,7 @@ impl Validity {
         let deadline = AtomicU64::new(lease.valid_until().min(max_hold_end).as_nanos());
         let lease_end = AtomicU64::new(lease.deadline().min(max_hold_end).as_nanos());
         let granted_nanos = AtomicU64::new(nanos(lease.granted_time()));
-        let (loss, reported, rare_fields) = Default::default();
+        let (is_converted, loss, reported, rare_fields) = Default::default();
         Self {
             deadline,
             lease_end,
@@ -103,6 +109,7 @@ impl Validity {
             max_hold_end,
             token,
             mode,
+            is_converted,
             owner,
             loss,
             reported,
@@ -136,13 +143,27 @@ impl Validity {
     }
 
     /// The token of this guard.
-    pub(crate) const fn token(&self) -> Token {
-        self.token
+    pub(crate) fn token(&self) -> Token {
+        self.converted().map_or(self.token, |(token, _)| token)
     }
 
-    /// The mode that the guard was granted.
-    pub(crate) const fn mode(&self) -> Mode {
-        self.mode
+    /// The mode in which the guard is held.
+    pub(crate) fn mode(&self) -> Mode {
+        self.converted().map_or(self.mode, |(_, mode)| mode)
+    }
+
+    /// The guard has this token and this mode from now on. What waits for its loss, waits on.
+    pub(crate) fn convert(&self, token: Token, mode: Mode) {
+        self.rare_fields().converted = Some(Box::new((token, mode)));
+        self.is_converted.store(true, Ordering::Release);
+    }
+
+    /// The token and the mode of a guard that was converted.
+    fn converted(&self) -> Option<(Token, Mode)> {
+        if !self.is_converted.load(Ordering::Acquire) {
+            return None;
+        }
+        self.rare_fields().converted.as_deref().copied()
     }
 
     /// The owner of the guard, if it has one of its own.

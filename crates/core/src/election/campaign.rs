@@ -1,6 +1,6 @@
 //! Campaigns: waiting for the lead, and work under it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{Acquire, Election, Error, Leading, Owner, Request, RunError};
 
@@ -30,7 +30,8 @@ impl Election {
         self.lead(self.request_of_campaign().acquire())
     }
 
-    /// [`campaign`](Self::campaign), but waits for at most `limit` for the lead.
+    /// [`campaign`](Self::campaign), but waits for at most `limit` until it leads and its value is published, also if
+    /// the engine does not answer.
     ///
     /// ```
     /// # pollster::block_on(async {
@@ -44,7 +45,8 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// As [`campaign`](Self::campaign) and [`Request::acquire_within`].
+    /// As [`campaign`](Self::campaign) and [`Request::acquire_within`]; [`is_unreachable`](Error::is_unreachable) also
+    /// if the value was not published in time. Then this candidate does not lead.
     ///
     /// # Cancel safety
     /// As [`campaign`](Self::campaign).
@@ -52,7 +54,10 @@ impl Election {
         &self,
         limit: Duration,
     ) -> impl Future<Output = Result<Leading, Error>> + Send + use<> {
-        self.lead(self.request_of_campaign().acquire_within(limit))
+        let lead = self.lead(self.request_of_campaign().acquire_within(limit));
+        let (shared, name) = (Arc::clone(self.locks.shared()), self.request.valid_name());
+        // The value is published within the limit, too.
+        async move { shared.within_limit(&name?, limit, lead).await }
     }
 
     /// [`campaign`](Self::campaign), but tries once, without waiting.
@@ -113,8 +118,10 @@ impl Election {
     {
         let campaign = self.campaign();
         async move {
-            let leading = campaign.await.map_err(RunError::NotAcquired)?;
+            let mut leading = campaign.await.map_err(RunError::NotAcquired)?;
+            leading.set_working(true);
             let output = leading.run(work(&leading)).await.map_err(RunError::Cancelled)?;
+            leading.set_working(false);
             match leading.resign().await {
                 Ok(()) => Ok(output),
                 Err(error) => Err(RunError::Finished { output, error }),

@@ -71,7 +71,8 @@ impl Candidate {
     }
 
     /// The role, as soon as it differs from what this candidate returned last. A loss of the lead is returned at the
-    /// moment at which [`Guard::lost`](crate::Guard::lost) resolves; stop the work of the leader then.
+    /// moment at which [`Guard::lost`](crate::Guard::lost) resolves; stop the work of the leader then. The first role
+    /// may be `Follower { leader: None }`, also if there is no other candidate: until the engine has answered.
     ///
     /// # Cancel safety
     /// Dropping the future keeps the place in the queue and the lead.
@@ -96,8 +97,10 @@ impl Candidate {
     /// # pollster::block_on(async {
     /// # let locks = leasehold::Locks::connect("memory:candidate-leading")?;
     /// let mut candidate = locks.election("scheduler").stand()?;
-    /// candidate.changed().await?;
-    /// candidate.leading().expect("nobody else is there").proclaim("10.0.0.7:8080").await?;
+    /// while candidate.leading().is_none() {
+    ///     candidate.changed().await?;
+    /// }
+    /// candidate.leading().expect("it leads").proclaim("10.0.0.7:8080").await?;
     /// # Ok::<(), leasehold::Error>(()) }).unwrap();
     /// ```
     #[must_use]

@@ -31,6 +31,10 @@ impl Leading {
         Ok(Self { guard, is_published })
     }
 
+    pub(super) fn set_working(&mut self, is_working: bool) {
+        self.guard.set_working(is_working);
+    }
+
     /// The term: the token of the hold. Larger than the term of every earlier leader. Send it with every order, and let
     /// the receivers refuse a smaller term than the largest that they have seen.
     ///

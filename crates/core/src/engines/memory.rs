@@ -4,6 +4,7 @@
 //! real server. All engines on one store compete for the same locks.
 
 mod claim_all;
+mod conversions;
 mod engine;
 mod inspect;
 mod memos;

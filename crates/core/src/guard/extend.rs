@@ -56,7 +56,8 @@ impl Guard {
     /// # Ok::<(), leasehold::Error>(()) }).unwrap();
     /// ```
     ///
-    /// # Errors [`is_invalid`](Error::is_invalid) if `time` is longer than a hold of the engine's longest ttl is valid;
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if `time` is longer than a hold of the engine's longest ttl is valid;
     /// [`is_misconfigured`](Error::is_misconfigured) if the engine cannot extend the hold so far, because the hold
     /// lives on a lease or session whose time is fixed (etcd, ZooKeeper), or on nodes that may receive the extension at
     /// different times (Redlock); otherwise as [`confirm`](Self::confirm).

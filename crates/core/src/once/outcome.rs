@@ -121,8 +121,11 @@ impl<E: fmt::Display> fmt::Display for OnceError<E> {
             Self::NotBegun(error) => error.fmt(f),
             Self::Work(error) => error.fmt(f),
             Self::Cancelled(error) => write!(f, "the work that is done one time was cancelled: {error}"),
-            Self::NotStored { error, .. } => {
+            Self::NotStored { error, .. } if error.is_unknown() => {
                 write!(f, "the work ran to its end, but its result is not known to be stored: {error}")
+            }
+            Self::NotStored { error, .. } => {
+                write!(f, "the work ran to its end, but its result is not stored: {error}")
             }
         }
     }

@@ -1,11 +1,12 @@
 //! Waits until the result is stored or it is the turn of this run, runs the work, and stores its result.
 
-use std::time::Duration;
+use std::ops::ControlFlow;
 
 use super::Once;
 use crate::{
-    Error, ErrorKind, Guard, Memo, MemoKind, Modes, Name, NewMemo, OnceError, Owner, Ran, Request,
-    contract::memo::kind_error, request::Family,
+    Error, ErrorKind, Guard, Memo, MemoKind, Name, NewMemo, OnceError, Owner, Ran, Request,
+    contract::memo::kind_error,
+    turn::{Look, Turn, Waiting, next_turn},
 };
 
 impl Once {
@@ -17,11 +18,13 @@ impl Once {
     where
         B: Into<Vec<u8>>,
     {
-        let guard = match self.turn(waiting).await.map_err(OnceError::NotBegun)? {
-            Turn::Replay(bytes) => return Ok(Ran::Replayed(bytes)),
-            Turn::Run(guard) => guard,
+        let mut guard = match self.turn(waiting).await.map_err(OnceError::NotBegun)? {
+            Turn::Done(bytes) => return Ok(Ran::Replayed(bytes)),
+            Turn::Run(guard, ()) => guard,
         };
+        guard.set_working(true);
         let done = guard.run(work(&guard)).await.map_err(OnceError::Cancelled)?;
+        guard.set_working(false);
         let bytes = match done {
             Ok(bytes) => bytes.into(),
             Err(error) => {
@@ -41,47 +44,10 @@ impl Once {
     }
 
     /// Waits until the result is stored, or until it is the turn of this run.
-    pub(super) async fn turn(&self, waiting: Waiting) -> Result<Turn, Error> {
+    pub(super) async fn turn(&self, waiting: Waiting) -> Result<Turn<Vec<u8>, ()>, Error> {
         // All arguments are checked before anything is sent.
         self.memo(Vec::new())?;
-        if let Some(bytes) = self.stored().await? {
-            return Ok(Turn::Replay(bytes));
-        }
-        let began_at = self.locks.shared().now();
-        let request = self.request_of_run();
-        match request.try_acquire().await {
-            Ok(guard) => return self.turn_under(guard).await,
-            Err(error) if error.kind() == ErrorKind::Taken && waiting != Waiting::Never => {}
-            Err(error) => return Err(error),
-        }
-        let acquire = |request: &Request| match waiting {
-            Waiting::AtMost(limit) => {
-                request.acquire_within(limit.saturating_sub(self.locks.shared().now().since(began_at)))
-            }
-            Waiting::UntilDone | Waiting::Never => request.acquire(),
-        };
-        if self.locks.profile().modes != Modes::Exclusive {
-            let behind =
-                acquire(&request.for_name(Ok(self.request.valid_name()?), Family::Shared, 1)).await?;
-            let stored = self.stored().await;
-            // R30: this hold was not used, so the next one is told how the run before it ended.
-            drop(behind.in_transit());
-            if let Some(bytes) = stored? {
-                return Ok(Turn::Replay(bytes));
-            }
-        }
-        self.turn_under(acquire(&request).await?).await
-    }
-
-    /// Looks again under the lock (R30): another run may have ended since.
-    async fn turn_under(&self, guard: Guard) -> Result<Turn, Error> {
-        match self.stored().await {
-            Ok(None) => Ok(Turn::Run(guard)),
-            stored => {
-                drop(guard.in_transit());
-                stored.map(|bytes| Turn::Replay(bytes.unwrap_or_default()))
-            }
-        }
+        next_turn(&self.locks, &self.request_of_run(), waiting, self).await
     }
 
     fn request_of_run(&self) -> Request {
@@ -119,18 +85,12 @@ impl Once {
     }
 }
 
-/// How long a repeat waits for a run that is going on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waiting {
-    UntilDone,
-    AtMost(Duration),
-    Never,
-}
+impl Look for Once {
+    /// The stored result.
+    type Done = Vec<u8>;
+    type Open = ();
 
-/// What a call is to do.
-pub(super) enum Turn {
-    /// Return this stored result.
-    Replay(Vec<u8>),
-    /// Run the work under this guard.
-    Run(Guard),
+    async fn look(&self) -> Result<ControlFlow<Vec<u8>>, Error> {
+        Ok(self.stored().await?.map_or(ControlFlow::Continue(()), ControlFlow::Break))
+    }
 }

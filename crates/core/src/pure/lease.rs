@@ -297,6 +297,13 @@ impl Lease {
         }
     }
 
+    /// The next renewal is due at once, unless renewal was stopped.
+    pub(crate) const fn renew_now(&mut self) {
+        if !self.renewal_stopped {
+            self.renew_at = Instant::from_nanos(0);
+        }
+    }
+
     /// Whether the lease is renewed at all.
     #[must_use]
     pub fn is_renewed(&self) -> bool {

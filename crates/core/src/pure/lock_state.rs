@@ -15,6 +15,7 @@
 //!   it may still arrive.
 
 mod claim;
+mod convert;
 mod end;
 mod entry;
 mod look;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Claim, Engine, EngineError, Followed, Hold, How, Keeper, Locks, Memo,
-    MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, Written,
+    AllAnswer, Answer, BoxFuture, Claim, Conversions, Engine, EngineError, Followed, Hold, How, Keeper,
+    Locks, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, Written,
     memory::{MemoryEngine, MemoryStore},
 };
 
@@ -71,6 +71,10 @@ impl Engine for Altered {
 
     fn memos(&self) -> Option<&dyn Memos> {
         self.has_memos.then_some(self)
+    }
+
+    fn conversions(&self) -> Option<&dyn Conversions> {
+        self.engine.conversions().filter(|_| self.profile.no_conversion.is_none())
     }
 }
 

@@ -65,6 +65,8 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         (locks.semaphore("x", 0), "1 of 0 permits"),
         (locks.semaphore("x", 3).permits(4), "4 of 3 permits"),
         (locks.semaphore("x", 3).permits(0), "0 of 3 permits"),
+        (locks.mutex("x").permits(2), "from a semaphore only"),
+        (locks.rw("x").read().permits(2), "from a semaphore only"),
     ] {
         let error = request.blocking().try_acquire().unwrap_err();
         assert!(error.is_invalid() && error.to_string().contains(reason), "{error}");

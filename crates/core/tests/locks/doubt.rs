@@ -91,6 +91,10 @@ impl Engine for DoubtingEngine {
     fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
         self.inner.memos()
     }
+
+    fn conversions(&self) -> Option<&dyn leasehold_core::Conversions> {
+        self.inner.conversions()
+    }
 }
 
 inspects_by!(DoubtingEngine, |this| this.inner);

@@ -109,6 +109,22 @@ fn a_resignation_hands_over_at_once_and_until_the_next_leader_has_published_obse
 }
 
 #[test]
+fn a_limited_campaign_that_is_not_published_ends_in_time_and_frees_the_name() {
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, slow) = slow_client(&store, &env);
+        let (other, ..) = new_client(&store, &env);
+        slow.hold_requests(Verb::Memo);
+        let campaign = locks.election("n").value("late").campaign_within(Duration::from_secs(1));
+        let led = timeout(Duration::from_millis(1100), campaign).await.expect("I12");
+        assert!(led.unwrap_err().is_unreachable());
+        slow.open(Verb::Memo);
+        let next = other.election("n").value("next").campaign_within(Duration::from_secs(1)).await.unwrap();
+        assert_leader(&other.election("n").leader().await.unwrap().unwrap(), "next", &next);
+    });
+}
+
+#[test]
 fn a_leader_that_was_replaced_changes_nothing() {
     paused_runtime().block_on(async {
         let (store, env) = new_store();

@@ -52,6 +52,10 @@ impl Engine for Grouped {
     fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
         self.0.memos()
     }
+
+    fn conversions(&self) -> Option<&dyn leasehold_core::Conversions> {
+        self.0.conversions()
+    }
 }
 
 inspects_by!(Grouped, |this| this.0);

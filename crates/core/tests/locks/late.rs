@@ -60,6 +60,23 @@ fn a_grant_answered_after_half_of_its_lease_is_extended_first() {
     });
 }
 
+/// I13: a grant that arrives after half of its lease is extended first. The claim itself has the name then.
+#[test]
+fn a_wait_that_ends_while_its_grant_is_extended_does_not_end_as_taken() {
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, slow) = slow_client(&store, &env);
+        slow.hold_replies(Verb::Claim);
+        let mut acquiring = Box::pin(locks.mutex("x").ttl(TTL).acquire_within(TTL * 7 / 10));
+        assert!(timeout(TTL * 6 / 10, &mut acquiring).await.is_err());
+        // The answer arrives, and the next request does not.
+        slow.open(Verb::Claim);
+        slow.hold_requests(Verb::Claim);
+        let error = acquiring.await.unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+    });
+}
+
 #[test]
 fn a_grant_pushed_late_is_extended_first() {
     paused_runtime().block_on(async {

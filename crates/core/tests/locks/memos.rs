@@ -302,6 +302,10 @@ impl Engine for NoMemos {
     fn memos(&self) -> Option<&dyn Memos> {
         None
     }
+
+    fn conversions(&self) -> Option<&dyn leasehold_core::Conversions> {
+        None
+    }
 }
 
 inspects_by!(NoMemos, |this| this.0);

@@ -63,6 +63,10 @@ impl Engine for SessionEngine {
     fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
         self.inner.memos()
     }
+
+    fn conversions(&self) -> Option<&dyn leasehold_core::Conversions> {
+        self.inner.conversions()
+    }
 }
 
 inspects_by!(SessionEngine, |this| this.inner);

@@ -349,6 +349,63 @@ fn what_cannot_run_is_refused_before_anything_runs() {
     });
 }
 
+/// A limit of a second, at each request of a run that is no wait: the first look, the try, the look under the lock, and
+/// the look behind another run (I12). The hold that was acquired only to look tells nothing to the next one (R30).
+#[test]
+fn a_limited_run_ends_in_time_at_each_request_without_an_answer() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    const DUE: Duration = Duration::from_millis(1100);
+    for silent in ["the first look", "the try", "the look under the lock", "the look behind another run"] {
+        paused_runtime().block_on(async {
+            let (store, env) = new_store();
+            let ((holder, ..), (locks, slow)) = (new_client(&store, &env), slow_client(&store, &env));
+            let never = async |_: &Guard| -> Result<&str, Infallible> { panic!("it must not run") };
+            let guard = holder.mutex("k").acquire().await.unwrap();
+            let crash = || {
+                let crashed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    let _held = guard;
+                    panic!("the work crashes");
+                }));
+                assert!(crashed.is_err());
+            };
+            let mut run = std::pin::pin!(async {
+                timeout(DUE, locks.once("k").run_within(LIMIT, never)).await.expect("it ends in time")
+            });
+            let ran = match silent {
+                "the look behind another run" => {
+                    assert!(timeout(LIMIT / 10, run.as_mut()).await.is_err(), "it waits");
+                    slow.hold_requests(Verb::Inspect);
+                    crash();
+                    run.await
+                }
+                "the look under the lock" => {
+                    crash();
+                    slow.hold_replies(Verb::Claim);
+                    assert!(timeout(LIMIT / 10, run.as_mut()).await.is_err(), "it has looked, and tries");
+                    slow.hold_requests(Verb::Inspect);
+                    slow.open(Verb::Claim);
+                    run.await
+                }
+                _ => {
+                    crash();
+                    slow.hold_requests(if silent == "the try" { Verb::Claim } else { Verb::Inspect });
+                    run.await
+                }
+            };
+            let error = not_begun(ran);
+            // A try may have been applied.
+            assert!(error.is_unreachable() || error.is_unknown(), "{silent}: {error}");
+            slow.open(Verb::Claim);
+            slow.open(Verb::Inspect);
+            let told = holder.once("k").run(async |guard| {
+                assert_eq!(guard.previous(), Previous::Abandoned, "{silent}");
+                Ok::<_, Infallible>("done")
+            });
+            assert_eq!(told.await.unwrap(), Ran::Fresh(b"done".to_vec()), "{silent}");
+        });
+    }
+}
+
 #[test]
 fn a_run_that_is_dropped_at_any_poll_stores_all_or_nothing() {
     let world = World::new();

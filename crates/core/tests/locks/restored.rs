@@ -63,6 +63,10 @@ impl Engine for Restored {
     fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
         self.now().memos()
     }
+
+    fn conversions(&self) -> Option<&dyn leasehold_core::Conversions> {
+        self.now().conversions()
+    }
 }
 
 inspects_by!(Restored, |this| this.now());

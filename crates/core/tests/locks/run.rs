@@ -3,6 +3,7 @@
 use std::{
     cell::Cell,
     future::pending,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -158,6 +159,39 @@ fn a_dropped_run_leaves_nothing() {
     world.assert_no_leftovers();
 }
 
+/// A web server drops the handler when the client hangs up.
+#[test]
+fn work_that_is_dropped_half_done_is_reported_to_the_next_holder() {
+    let world = World::new();
+    let locks = world.client();
+    let previous = || world.client().mutex("x").blocking().acquire().unwrap().previous();
+    let drop_half_done = |mut running: Pin<Box<dyn Future<Output = ()>>>| {
+        assert!(poll_once(running.as_mut()).is_none());
+    };
+    let request = locks.mutex("x");
+    drop_half_done(Box::pin(async { request.run(async |_| pending().await).await.unwrap() }));
+    assert_eq!(previous(), Previous::Abandoned);
+    assert_eq!(previous(), Previous::Clean, "each end is reported to one holder");
+    let election = locks.election("x");
+    drop_half_done(Box::pin(async { election.run(async |_| pending().await).await.unwrap() }));
+    assert_eq!(previous(), Previous::Abandoned);
+    let previous = || world.client().mutex("order").blocking().acquire().unwrap().previous();
+    let once = locks.once("order");
+    drop_half_done(Box::pin(async {
+        once.run(async |_| pending::<Result<&str, ()>>().await).await.map(drop).unwrap();
+    }));
+    assert_eq!(previous(), Previous::Abandoned);
+    // An error of the work is an end of its own choice.
+    pollster::block_on(once.run(async |_| Err::<&str, _>("declined"))).unwrap_err();
+    assert_eq!(previous(), Previous::Clean);
+    // Work that is cut off by its longest time is half done, too.
+    let cut_off =
+        locks.mutex("order").max_hold(Duration::from_millis(20)).run(async |_| pending::<()>().await);
+    assert!(pollster::block_on(cut_off).unwrap_err().error().is_lost());
+    assert_eq!(previous(), Previous::Abandoned);
+    world.assert_no_leftovers();
+}
+
 #[test]
 fn a_panic_of_the_work_is_reported_to_the_next_holder() {
     let world = World::new();
@@ -199,6 +233,24 @@ fn a_run_allocates_no_more_than_an_acquire_and_a_release() {
     let blocking = request.blocking();
     let by_hand = allocations(|| blocking.acquire().unwrap().release_blocking().unwrap());
     assert_eq!(allocations(|| blocking.run(|_| ()).unwrap()), by_hand);
+}
+
+#[test]
+fn a_set_of_one_name_allocates_no_more_than_a_mutex() {
+    let world = World::new();
+    let locks = world.client();
+    let (request, set) = (locks.mutex("x"), locks.all().mutex("x"));
+    let by_hand = allocations(|| {
+        pollster::block_on(async { request.acquire().await.unwrap().release().await.unwrap() });
+    });
+    let by_set = allocations(|| {
+        pollster::block_on(async { set.acquire().await.unwrap().release().await.unwrap() });
+    });
+    assert_eq!(by_set, by_hand);
+    let blocking = request.blocking();
+    let by_hand = allocations(|| blocking.acquire().unwrap().release_blocking().unwrap());
+    let blocking = set.blocking();
+    assert_eq!(allocations(|| blocking.acquire().unwrap().release_blocking().unwrap()), by_hand);
 }
 
 /// A run may be a task of a runtime with several threads.

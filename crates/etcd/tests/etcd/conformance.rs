@@ -21,6 +21,7 @@ impl Harness for Rig {
         match kind {
             Disturbance::Forget => drop(self.server.command(&["del", "", "--from-key"])),
             Disturbance::Cut => self.proxy.reset(),
+            Disturbance::HoldAnswers => self.proxy.hold_answers(),
             _ => return Box::pin(std::future::ready(false)),
         }
         Box::pin(std::future::ready(true))

@@ -25,4 +25,5 @@ mod oracle;
 mod outages;
 mod rig;
 mod rights;
+mod sets;
 mod watches;

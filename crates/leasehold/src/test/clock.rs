@@ -10,6 +10,8 @@ use tokio::{runtime::Handle, time};
 
 /// The clock begins here, so that nothing is before its begin.
 const BEGIN: Duration = Duration::from_secs(1000);
+/// The time of day at the begin: 2026-01-01 in UTC, for schedules.
+const BEGIN_OF_DAY: Duration = Duration::from_secs(1_767_225_600);
 
 #[derive(Default)]
 pub(super) struct KitClock(Mutex<State>);
@@ -82,5 +84,9 @@ impl KitClock {
 impl Clock for KitClock {
     fn now(&self) -> Instant {
         Instant::from_nanos(0).after(BEGIN + self.elapsed())
+    }
+
+    fn time_of_day(&self) -> Duration {
+        BEGIN_OF_DAY + self.elapsed()
     }
 }

@@ -8,9 +8,9 @@ use std::{
 };
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Broken, Claim, Clock, Contact, Engine, EngineError, Followed, Guarantee,
-    Hold, How, Inspect, Instant, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released,
-    Renewed, View, Written, memory::MemoryEngine,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Clock, Contact, Conversions, Engine, EngineError, Followed,
+    Guarantee, Hold, How, Inspect, Instant, Memo, MemoWrite, Memos, Name, Notification, Profile, Release,
+    Released, Renewed, Upgraded, View, Written, memory::MemoryEngine,
 };
 use tokio::sync::Notify;
 
@@ -222,6 +222,10 @@ impl Engine for Wire {
     fn memos(&self) -> Option<&dyn Memos> {
         Some(self)
     }
+
+    fn conversions(&self) -> Option<&dyn Conversions> {
+        Some(self)
+    }
 }
 
 impl Memos for Wire {
@@ -242,6 +246,33 @@ impl Memos for Wire {
 
     fn follow(&self, name: &Name) -> Option<Followed> {
         self.store.follow(name)
+    }
+}
+
+impl Conversions for Wire {
+    fn downgrade<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Renewed> {
+        Box::pin(async move {
+            match self.send(Some(Verb::Convert)) {
+                Ok(None) => self.store.downgrade(hold).await,
+                Ok(Some(_)) => {
+                    self.store.downgrade(hold).await;
+                    Renewed::Unknown(unknown())
+                }
+                Err(error) => Renewed::Unknown(error),
+            }
+        })
+    }
+
+    fn upgrade<'a>(
+        &'a self,
+        hold: &'a Hold,
+        claim: &'a Claim,
+    ) -> BoxFuture<'a, Result<Upgraded, EngineError>> {
+        Box::pin(async move {
+            let fault = self.send(Some(Verb::Convert))?;
+            let upgraded = self.store.upgrade(hold, claim).await;
+            if fault.is_some() { Err(unknown()) } else { upgraded }
+        })
     }
 }
 

@@ -2,7 +2,9 @@
 --
 --   <side>m<lock>    STRING  "1 <kind> <id> <number> <token> <print, or -> <bytes>": the claim that wrote it, the
 --                            number of the write with 20 digits, the token of the writing guard, the digest in
---                            hexadecimal. Always has an expiry. Anything else is foreign data: it is never changed.
+--                            hexadecimal. Always has an expiry: the end of the memo and REQUEST_LIFE. So the number of
+--                            an ended memo stays for as long as an earlier write of the same claim can still arrive.
+--                            Anything else is foreign data: it is never changed.
 local MEMO = '^1 (%l+) (%x+) (%d+) %d+ %S+ '
 local MAX_HEADER_BYTES = 160 -- what is before the bytes of the longest memo
 local MAX_MEMO_BYTES = 65536
@@ -24,6 +26,11 @@ local function read_text(key, bytes)
     return 'foreign'
   end
   return text, kind, id, number
+end
+
+-- How long the memo under the key still lasts, in ms; 0 or less if it has ended or there is none.
+local function memo_left(key)
+  return call('PTTL', key) - REQUEST_LIFE
 end
 
 -- Whether the claim holds the name exclusively, and its hold is not broken. `token`: nil for any token.

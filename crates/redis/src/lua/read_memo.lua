@@ -9,12 +9,12 @@ local text, _, id = read_text(key, MAX_HEADER_BYTES + MAX_MEMO_BYTES + 1)
 if not id then
   return { now_us, text or 'none' }
 end
+local left = memo_left(key)
+if left <= 0 then
+  return { now_us, 'none' }
+end
 local name = load(KEYS[2], ARGV[1])
 if not name then
   return { now_us, 'layout' }
-end
-local left = call('PTTL', key)
-if left <= 0 then
-  return { now_us, 'none' } -- it ended just now, which only servers before Redis 7.2 let happen in a script
 end
 return { now_us, 'memo', text, left, holds(name, id) and 1 or 0 }

@@ -1,4 +1,4 @@
--- Extends holds. Each renewal is answered separately: an error of one does not stop the others.
+-- Extends holds. Comes before renew_each.lua, which answers each renewal separately, and before downgrade.lua.
 --
 -- KEYS 2.. a lock for each hold
 -- ARGV for each hold: side, <id>.<token>, ttl ms
@@ -54,5 +54,3 @@ local function renew_item(i)
   save(name, ttl)
   return reply
 end
-
-return answer_items(renew_item)

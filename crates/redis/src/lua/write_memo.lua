@@ -18,12 +18,12 @@ end
 local old, old_kind, old_id, old_number = read_text(key, MAX_HEADER_BYTES)
 if old == 'foreign' then
   return { now_us, 'foreign' }
-elseif old and old_kind ~= kind then
+elseif old and old_kind ~= kind and memo_left(key) > 0 then
   return { now_us, 'kind ' .. old_kind }
 end
 
--- A smaller number than that of the stored memo of the same claim: this request is late. The numbers are texts of one
--- length, because they can be too large for a number of this language.
+-- A smaller number than that of the stored memo of the same claim, also if that memo has ended: this request is late.
+-- The numbers are texts of one length, because they can be too large for a number of this language.
 local is_late = old and old_id == id and number < old_number
 local was, left = old and not is_late and call('GET', key), call('PTTL', key)
 if ARGV[3] ~= 'keep' then
@@ -35,7 +35,7 @@ if ARGV[3] ~= 'keep' then
 end
 if not is_late then
   -- The first write of the script: a server without memory refuses it, and so the whole script.
-  call('SET', key, ARGV[4] .. ARGV[6], 'PX', ARGV[5])
+  call('SET', key, ARGV[4] .. ARGV[6], 'PX', int(ARGV[5] + REQUEST_LIFE))
 end
 if ARGV[3] == 'keep' then
   if is_late then

@@ -168,6 +168,10 @@ impl Engine for RedlockEngine {
     fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
         None
     }
+
+    fn conversions(&self) -> Option<&dyn leasehold_core::Conversions> {
+        None
+    }
 }
 
 /// The properties of this engine, as the crate `leasehold_core` reads them.
@@ -179,6 +183,7 @@ fn profile(config: &RedlockConfig, contact: Contact) -> Profile {
     profile.poll = POLL_INTERVALS;
     profile.tokens = TOKENS_PER_GRANT;
     profile.no_memos = Some("a minority of the nodes could keep a memo that the majority never had");
+    profile.no_conversion = Some(leasehold_core::EXCLUSIVE_ONLY);
     profile.modes = leasehold_core::Modes::Exclusive;
     profile.breaking = Breaking::Lease;
     profile.ttl = Duration::from_millis(100)..=config.max_ttl;

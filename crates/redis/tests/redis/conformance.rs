@@ -21,9 +21,11 @@ impl Harness for Rig {
     }
 
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
-        match kind {
-            Disturbance::Forget => drop(self.server.command(&["FLUSHALL"])),
-            Disturbance::Cut => {
+        match (kind, &self.proxy) {
+            (Disturbance::Forget, _) => drop(self.server.command(&["FLUSHALL"])),
+            (Disturbance::HoldAnswers, Some(proxy)) => proxy.hold_answers(),
+            (Disturbance::Cut, Some(proxy)) => proxy.reset(),
+            (Disturbance::Cut, None) => {
                 drop(self.server.command(&["CLIENT", "KILL", "TYPE", "normal"]));
                 drop(self.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]));
             }
@@ -79,7 +81,8 @@ pub(crate) fn as_user(name: &str) -> (tempfile::TempDir, Rig) {
 
 #[test]
 fn the_engine_conforms_with_operator_rights() {
-    let (_directory, rig) = as_user("leasehold-operator");
+    let (_directory, mut rig) = as_user("leasehold-operator");
+    rig.use_proxy("leasehold-operator", PASSWORD);
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
 }

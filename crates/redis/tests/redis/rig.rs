@@ -14,6 +14,8 @@ use leasehold_testkit::{
 pub(crate) struct Rig {
     pub(crate) server: RedisServer,
     pub(crate) config: Config,
+    /// The proxy that `config` leads to, if there is one.
+    pub(crate) proxy: Option<Proxy>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -34,7 +36,14 @@ impl Rig {
     pub(crate) fn of(server: RedisServer) -> Self {
         let config = Config::new(Address::Tcp(local(server.port())));
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        Self { server, config, runtime }
+        Self { server, config, proxy: None, runtime }
+    }
+
+    /// From now on the clients reach the server through a proxy, with this login.
+    pub(crate) fn use_proxy(&mut self, user: &str, password: &str) {
+        let proxy = Proxy::start(self.server.port());
+        self.config = Config::new(Address::Tcp(local(proxy.port()))).login(user, password);
+        self.proxy = Some(proxy);
     }
 
     /// A client that reaches the server through a proxy.

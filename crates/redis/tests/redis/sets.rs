@@ -18,7 +18,7 @@ fn set(locks: &Locks, count: usize) -> All {
 }
 
 /// The calls of each command since the last reset, without those that set up a connection or answer this question.
-fn calls(rig: &Rig) -> Vec<String> {
+pub(crate) fn calls(rig: &Rig) -> Vec<String> {
     let stats = rig.server.command(&["INFO", "commandstats"]);
     let call = |line: &String| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;

@@ -28,6 +28,7 @@ impl ForeignTableEngine {
         // A row without a time stays when its holder ends. Its holder asks from time to time whether it is there.
         profile.life = if table.layout.has_time() { Life::Lease } else { Life::Stored };
         profile.poll = POLL;
+        profile.no_conversion = Some(leasehold_core::EXCLUSIVE_ONLY);
         profile.modes = Modes::Exclusive;
         // Such tables have no queue: of the claims that wait, the one that asks first is granted.
         profile.fifo = false;

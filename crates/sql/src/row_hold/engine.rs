@@ -23,6 +23,7 @@ impl RowEngine {
     pub(crate) fn of(server: Arc<dyn RowServer>, engine: &'static str) -> Self {
         let mut profile = Profile::new(engine);
         profile.life = Life::Session;
+        profile.no_conversion = Some(leasehold_core::EXCLUSIVE_ONLY);
         profile.modes = Modes::Exclusive;
         profile.stores_claims = false;
         profile.ttl = Duration::from_millis(100)..=LONGEST_TTL;

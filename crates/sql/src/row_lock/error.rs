@@ -2,12 +2,9 @@
 
 use std::fmt;
 
-use super::RowLock;
-use crate::Dialect;
-
 type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why [`row_lock`](super::row_lock) failed. The transaction must be rolled back.
+/// Why [`row_lock`](super::row_lock) or [`once_in`](super::once_in) failed. The transaction must be rolled back.
 #[derive(thiserror::Error)]
 #[error("{message}")]
 pub struct RowLockError {
@@ -32,14 +29,29 @@ pub enum RowLockErrorKind {
     Disconnected,
     /// The transaction has written before. Locks that are taken one after another can wait for each other.
     NotFirst,
-    /// The table of the locks does not exist.
+    /// The record under the key of [`once_in`](super::once_in) belongs to another payload.
+    Mismatch,
+    /// The table of the locks or of the records does not exist.
     MissingTable,
-    /// The user may not read and write the table of the locks.
+    /// The user may not read and write that table.
     Denied,
     /// The names or options are wrong.
     Invalid,
     /// Another error of the database; it is the source of this error.
     Database,
+}
+
+/// What a failed call was about, for its message.
+#[derive(Debug)]
+pub(super) struct Subject {
+    /// The call and its names.
+    pub(super) what: String,
+    /// The statement that creates the table.
+    pub(super) schema: String,
+    /// The rights that the call needs.
+    pub(super) rights: String,
+    /// What to do if the transaction has written before.
+    pub(super) when_not_first: &'static str,
 }
 
 /// The failure of a statement, as the adapter of a client library reports it.
@@ -90,24 +102,19 @@ impl RowLockError {
         Self { kind: RowLockErrorKind::Invalid, message: message.into(), source: None }
     }
 
-    /// The error about these names, with what to do.
-    pub(super) fn of(failure: Failure, lock: &RowLock, dialect: Dialect) -> Self {
+    /// The error about this subject, with what to do.
+    pub(super) fn of(failure: Failure, subject: &Subject) -> Self {
         let Failure { kind, message, source, .. } = failure;
         let what_to_do = match kind {
-            RowLockErrorKind::MissingTable => format!(": create it by {}", lock.schema(dialect)),
+            RowLockErrorKind::MissingTable => format!(": create it by {}", subject.schema),
             RowLockErrorKind::Conflict | RowLockErrorKind::Disconnected => {
                 ": roll back, and run the whole transaction again".to_owned()
             }
-            RowLockErrorKind::NotFirst => {
-                ": lock all names in one call before the first write, or allow it by after_writes()"
-                    .to_owned()
-            }
-            RowLockErrorKind::Denied => {
-                format!(": grant SELECT, INSERT and UPDATE on {}", lock.table_name())
-            }
+            RowLockErrorKind::NotFirst => format!(": {}", subject.when_not_first),
+            RowLockErrorKind::Denied => format!(": grant {}", subject.rights),
             _ => String::new(),
         };
-        let message = format!("row lock of {}: {message}{what_to_do}", lock.described());
+        let message = format!("{}: {message}{what_to_do}", subject.what);
         Self { kind, message, source }
     }
 
@@ -117,7 +124,7 @@ impl RowLockError {
         self.kind
     }
 
-    /// Another transaction has locked a name: at once, or until the wait ended.
+    /// Another transaction has locked a name, or runs the key: at once, or until the wait ended.
     #[must_use]
     pub const fn is_taken(&self) -> bool {
         matches!(self.kind, RowLockErrorKind::Taken | RowLockErrorKind::TimedOut)

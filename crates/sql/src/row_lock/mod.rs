@@ -4,12 +4,15 @@
 //! a token, which the same statement raises. A commit or a rollback of the transaction ends the lock. There is no lease
 //! and no background work, so nothing of the lock outlives the transaction: if the connection breaks, the server rolls
 //! the transaction back, and its writes are undone together with the lock.
+//!
+//! [`once_in`] is built on the same adapters: it records in the transaction that the work of a key was done.
 
 mod error;
 mod mysql;
 #[cfg(feature = "mysql_async")]
 mod mysql_async;
 mod numbered;
+mod once;
 mod postgres;
 mod request;
 mod sqlite;
@@ -21,6 +24,7 @@ mod transaction;
 
 pub use self::{
     error::{RowLockError, RowLockErrorKind},
+    once::{OnceIn, OnceInCall, OnceInTable, OnceInTurn, once_in},
     request::{RowHolds, RowLock},
     transaction::RowTransaction,
 };
@@ -76,7 +80,7 @@ pub fn row_lock<'a, T: RowTransaction>(
         // No name is free: the caller must not take an empty result for a lock.
         let locked =
             locked.and_then(|tokens| if tokens.is_empty() { Err(Failure::taken()) } else { Ok(tokens) });
-        let tokens = locked.map_err(|failure| RowLockError::of(failure, &lock, dialect))?;
+        let tokens = locked.map_err(|failure| RowLockError::of(failure, &lock.subject(dialect)))?;
         lock.holds(tokens)
     })
 }

@@ -137,9 +137,9 @@ impl<'a> Names<'a> {
     }
 }
 
-/// A name as a literal of digits.
-fn literal(name: &str) -> String {
-    name.bytes().fold(String::from("x'"), |mut text, byte| {
+/// A name, or other bytes, as a literal of digits.
+pub(super) fn literal(bytes: impl AsRef<[u8]>) -> String {
+    bytes.as_ref().iter().fold(String::from("x'"), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     }) + "'"
@@ -187,26 +187,38 @@ fn raised(read: &[(i64, i64)]) -> Result<Vec<(i64, i64)>, Failure> {
     tokens.collect()
 }
 
-/// As [`raise`], with a time limit for the first statement: the others wait for nobody. MariaDB limits one statement.
-/// MySQL limits a session: one text sets the limit and resets it.
+/// As [`raise`], with a time limit for the first statement: the others wait for nobody.
 async fn raise_within<T: RowTransaction>(
     transaction: &mut T,
     lock: &RowLock,
     places: &[usize],
     limit: Duration,
 ) -> Result<Vec<(i64, i64)>, Failure> {
-    let seconds = limit.as_nanos().div_ceil(1_000_000_000);
-    let text = format!(
-        "SET @leasehold_limit = @@SESSION.innodb_lock_wait_timeout /*!50700 , SESSION innodb_lock_wait_timeout = {seconds} */; \
-         /*M!100100 SET STATEMENT innodb_lock_wait_timeout = {seconds} FOR */ {}; {RESET}",
-        raising(&Names::of(lock, places))
-    );
+    let text = limited(&raising(&Names::of(lock, places)), limit);
     let read = transaction.rows(&text, &[]).await;
-    // After an error the server skips the rest of the text, and the session lives on.
-    if read.as_ref().err().is_some_and(|failure| failure.kind != RowLockErrorKind::Disconnected) {
+    reset_limit(transaction, read.as_ref().err()).await?;
+    raised(&read?)
+}
+
+/// A text with a time limit for its first statement, rounded up to seconds. MariaDB limits one statement. MySQL limits
+/// a session: one text sets the limit and resets it.
+pub(super) fn limited(text: &str, limit: Duration) -> String {
+    let seconds = limit.as_nanos().div_ceil(1_000_000_000);
+    format!(
+        "SET @leasehold_limit = @@SESSION.innodb_lock_wait_timeout /*!50700 , SESSION innodb_lock_wait_timeout = {seconds} */; \
+         /*M!100100 SET STATEMENT innodb_lock_wait_timeout = {seconds} FOR */ {text}; {RESET}"
+    )
+}
+
+/// Resets the time limit of a text that failed: the server has skipped the rest of it, and the session lives on.
+pub(super) async fn reset_limit<T: RowTransaction>(
+    transaction: &mut T,
+    failure: Option<&Failure>,
+) -> Result<(), Failure> {
+    if failure.is_some_and(|failure| failure.kind != RowLockErrorKind::Disconnected) {
         transaction.rows(RESET, &[]).await?;
     }
-    raised(&read?)
+    Ok(())
 }
 
 /// Raises the tokens of the names that no other transaction has locked.
@@ -254,7 +266,10 @@ mod tests {
     use futures_util::FutureExt;
     use leasehold_core::BoxFuture;
 
-    use super::{super::transaction::Statements, *};
+    use super::{
+        super::transaction::{RecordRow, Statements},
+        *,
+    };
     use crate::{Dialect, RowLockError};
 
     /// The answer of a server, or the result of a call.
@@ -274,6 +289,15 @@ mod tests {
         fn rows<'a>(&'a mut self, text: &'a str, _parameters: &'a [String]) -> BoxFuture<'a, Rows> {
             self.texts.push(text.to_owned());
             Box::pin(std::future::ready(self.answers.remove(0)))
+        }
+
+        fn records<'a>(
+            &'a mut self,
+            text: &'a str,
+            _parameters: &'a [String],
+            _bytes: &'a [&'a [u8]],
+        ) -> BoxFuture<'a, Result<Vec<RecordRow>, Failure>> {
+            unreachable!("a row lock reads no bytes: {text}")
         }
     }
 

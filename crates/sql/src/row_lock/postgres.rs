@@ -130,14 +130,17 @@ async fn create<T: RowTransaction>(
 
 /// Limits the wait for each lock. Returns the limit before, in milliseconds. If a statement fails by the limit, the
 /// rollback resets it.
-async fn set_lock_timeout<T: RowTransaction>(transaction: &mut T, limit: Duration) -> Result<i64, Failure> {
+pub(super) async fn set_lock_timeout<T: RowTransaction>(
+    transaction: &mut T,
+    limit: Duration,
+) -> Result<i64, Failure> {
     let before = transaction.rows(LOCK_TIMEOUT, &[]).await?.first().map_or(0, |(_, before)| *before);
     let milliseconds = i64::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX);
     reset_lock_timeout(transaction, milliseconds).await?;
     Ok(before)
 }
 
-async fn reset_lock_timeout<T: RowTransaction>(
+pub(super) async fn reset_lock_timeout<T: RowTransaction>(
     transaction: &mut T,
     milliseconds: i64,
 ) -> Result<(), Failure> {

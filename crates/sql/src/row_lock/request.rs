@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::RowLockError;
+use super::{RowLockError, error::Subject};
 use crate::{Dialect, dialect::is_plain_table};
 
 /// The table of the locks, unless the call names another one.
@@ -10,9 +10,9 @@ const TABLE: &str = "leasehold_row_locks";
 /// The maximum number of names in one call: each name is a parameter of one statement, and each row stays locked.
 const MAX_NAMES: usize = 100;
 /// The maximum length of a name in bytes, as for all names of leasehold.
-const MAX_NAME_BYTES: usize = 512;
+pub(super) const MAX_NAME_BYTES: usize = 512;
 /// The longest wait: MySQL and PostgreSQL accept more, but nobody means more.
-const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The names that [`row_lock`](super::row_lock) locks, and its options. A `&str` or `String` is a `RowLock` of one
 /// name, and an array, a slice or a `Vec` of them is one of several names.
@@ -156,8 +156,18 @@ impl RowLock {
         Ok(())
     }
 
+    /// What an error of this call is about.
+    pub(super) fn subject(&self, dialect: Dialect) -> Subject {
+        Subject {
+            what: format!("row lock of {}", self.described()),
+            schema: self.schema(dialect),
+            rights: format!("SELECT, INSERT and UPDATE on {}", self.table),
+            when_not_first: "lock all names in one call before the first write, or allow it by after_writes()",
+        }
+    }
+
     /// The first names, for a message.
-    pub(super) fn described(&self) -> String {
+    fn described(&self) -> String {
         match &self.names[..] {
             [name] => format!("{name:?}"),
             [first, second] => format!("{first:?} and {second:?}"),

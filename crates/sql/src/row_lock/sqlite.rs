@@ -4,6 +4,8 @@
 //! another one has written since, SQLite refuses the statement (`SQLITE_BUSY_SNAPSHOT`), so an old snapshot is never
 //! used.
 
+use std::time::Duration;
+
 use super::{
     RowLock, RowLockErrorKind, error::Failure, numbered::Numbered, request::Waiting,
     transaction::RowTransaction,
@@ -18,10 +20,7 @@ pub(super) async fn lock<T: RowTransaction>(
 ) -> Result<Vec<(i64, i64)>, Failure> {
     match lock.waiting {
         Waiting::AsTheServer => raise(transaction, lock).await,
-        Waiting::AtMost(limit) => {
-            let milliseconds = i64::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX);
-            raise_within(transaction, lock, milliseconds).await
-        }
+        Waiting::AtMost(limit) => raise_within(transaction, lock, whole_milliseconds(limit)).await,
         Waiting::Not | Waiting::Skip => match raise_within(transaction, lock, 0).await {
             Err(failure) if failure.kind == RowLockErrorKind::TimedOut => {
                 Err(Failure { kind: RowLockErrorKind::Taken, ..failure })
@@ -29,6 +28,11 @@ pub(super) async fn lock<T: RowTransaction>(
             tokens => tokens,
         },
     }
+}
+
+/// Rounded up.
+pub(super) fn whole_milliseconds(limit: Duration) -> i64 {
+    i64::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
 async fn raise<T: RowTransaction>(transaction: &mut T, lock: &RowLock) -> Result<Vec<(i64, i64)>, Failure> {
@@ -48,10 +52,25 @@ async fn raise_within<T: RowTransaction>(
     lock: &RowLock,
     milliseconds: i64,
 ) -> Result<Vec<(i64, i64)>, Failure> {
-    let before = transaction.rows(BUSY_TIMEOUT, &[]).await?.first().map_or(0, |(_, before)| *before);
-    let set = |milliseconds: i64| format!("PRAGMA busy_timeout = {milliseconds}");
-    transaction.rows(&set(milliseconds), &[]).await?;
+    let before = set_busy_timeout(transaction, milliseconds).await?;
     let tokens = raise(transaction, lock).await;
-    transaction.rows(&set(before), &[]).await?;
+    reset_busy_timeout(transaction, before).await?;
     tokens
+}
+
+/// Limits the wait for other connections, in milliseconds. Returns the limit before.
+pub(super) async fn set_busy_timeout<T: RowTransaction>(
+    transaction: &mut T,
+    milliseconds: i64,
+) -> Result<i64, Failure> {
+    let before = transaction.rows(BUSY_TIMEOUT, &[]).await?.first().map_or(0, |(_, before)| *before);
+    reset_busy_timeout(transaction, milliseconds).await?;
+    Ok(before)
+}
+
+pub(super) async fn reset_busy_timeout<T: RowTransaction>(
+    transaction: &mut T,
+    milliseconds: i64,
+) -> Result<(), Failure> {
+    transaction.rows(&format!("PRAGMA busy_timeout = {milliseconds}"), &[]).await.map(drop)
 }

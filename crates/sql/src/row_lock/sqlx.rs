@@ -12,7 +12,7 @@ use sqlx::{
 use super::{
     RowLockError, RowLockErrorKind,
     error::{Failure, postgres_kind, sqlite_kind},
-    transaction::Statements,
+    transaction::{RecordRow, Statements},
 };
 use crate::Dialect;
 
@@ -25,6 +25,8 @@ where
     for<'q> &'q str: Encode<'q, DB> + Type<DB>,
     i64: Type<DB>,
     for<'r> i64: Decode<'r, DB>,
+    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
+    for<'r> Vec<u8>: Decode<'r, DB> + Type<DB>,
     usize: ColumnIndex<DB::Row>,
 {
     fn dialect(&self) -> Result<Dialect, RowLockError> {
@@ -62,6 +64,27 @@ where
                 }
             }
             Ok(pairs)
+        })
+    }
+
+    fn records<'a>(
+        &'a mut self,
+        text: &'a str,
+        parameters: &'a [String],
+        bytes: &'a [&'a [u8]],
+    ) -> BoxFuture<'a, Result<Vec<RecordRow>, Failure>> {
+        Box::pin(async move {
+            let connection: &mut DB::Connection = &mut *self;
+            let rows = if parameters.is_empty() && bytes.is_empty() {
+                connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(text))).await
+            } else {
+                let query = sqlx::query(AssertSqlSafe(text));
+                let query = parameters.iter().fold(query, |query, text| query.bind(text.as_str()));
+                let query = bytes.iter().fold(query, |query, bytes| query.bind(*bytes));
+                connection.fetch_all(query).await
+            };
+            let record = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+            rows.map_err(failure)?.iter().map(record).collect::<Result<_, _>>().map_err(failure)
         })
     }
 }

@@ -9,7 +9,7 @@ use tokio_postgres::{
 use super::{
     RowLockError, RowLockErrorKind,
     error::{Failure, postgres_kind},
-    transaction::Statements,
+    transaction::{RecordRow, Statements},
 };
 use crate::Dialect;
 
@@ -30,6 +30,24 @@ impl Statements for Transaction<'_> {
             let rows = self.query_typed(text, &typed).await.map_err(failure)?;
             rows.iter()
                 .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+                .collect::<Result<_, _>>()
+                .map_err(failure)
+        })
+    }
+
+    fn records<'a>(
+        &'a mut self,
+        text: &'a str,
+        parameters: &'a [String],
+        bytes: &'a [&'a [u8]],
+    ) -> BoxFuture<'a, Result<Vec<RecordRow>, Failure>> {
+        Box::pin(async move {
+            let texts = parameters.iter().map(|text| (text as &(dyn ToSql + Sync), Type::TEXT));
+            let bytes = bytes.iter().map(|bytes| (bytes as &(dyn ToSql + Sync), Type::BYTEA));
+            let rows =
+                self.query_typed(text, &texts.chain(bytes).collect::<Vec<_>>()).await.map_err(failure)?;
+            rows.iter()
+                .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
                 .collect::<Result<_, _>>()
                 .map_err(failure)
         })

@@ -22,4 +22,16 @@ pub trait Statements {
         text: &'a str,
         parameters: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<(i64, i64)>, Failure>>;
+
+    /// As [`rows`](Self::rows), for rows of three columns, the second and third of which are bytes. The parameters of
+    /// bytes follow those of text. MySQL and MariaDB get statements without parameters.
+    fn records<'a>(
+        &'a mut self,
+        text: &'a str,
+        parameters: &'a [String],
+        bytes: &'a [&'a [u8]],
+    ) -> BoxFuture<'a, Result<Vec<RecordRow>, Failure>>;
 }
+
+/// A row of a number and two columns of bytes.
+pub(super) type RecordRow = (i64, Option<Vec<u8>>, Option<Vec<u8>>);

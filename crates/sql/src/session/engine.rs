@@ -44,6 +44,7 @@ impl SessionEngine {
         profile.push = true;
         profile.poll = POLL;
         profile.tokens = TOKENS;
+        profile.no_conversion = Some("the lock of a session keeps its mode until it is released");
         profile.modes = modes;
         profile.stores_claims = false;
         profile.extends = false;
@@ -141,6 +142,10 @@ impl Engine for SessionEngine {
     }
 
     fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
+        None
+    }
+
+    fn conversions(&self) -> Option<&dyn leasehold_core::Conversions> {
         None
     }
 }

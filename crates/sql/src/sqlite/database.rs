@@ -8,6 +8,7 @@ use std::{
 
 use leasehold_core::{
     Answer, BoxFuture, Claim, Clock, Fault, Guarantee, Hold, How, Lineage, Loss, MemoWrite, Name, Release,
+    Token, Upgraded,
 };
 
 use super::{
@@ -108,10 +109,15 @@ fn snapshot(scope: &Scope<'_>, name: &Name) -> Result<Snapshot, Failed> {
 
 /// Applies a verb to a snapshot. Writes nothing yet.
 fn step(scope: &Scope<'_>, name: &Name, verb: &Verb) -> Result<Changes, Failed> {
-    if let Verb::Renew { token, .. } = verb
-        && token.lineage != scope.file.lineage
-    {
-        return Ok(Changes { reply: Reply::Renewed(Err(Loss::Replaced)), ..Changes::none() });
+    let replaced = |token: &Token| token.lineage != scope.file.lineage;
+    match verb {
+        Verb::Renew { token, .. } | Verb::Downgrade { token, .. } if replaced(token) => {
+            return Ok(Changes { reply: Reply::Renewed(Err(Loss::Replaced)), ..Changes::none() });
+        }
+        Verb::Upgrade { token, .. } if replaced(token) => {
+            return Ok(Changes { reply: Reply::Upgraded(Upgraded::Lost(Loss::Replaced)), ..Changes::none() });
+        }
+        _ => {}
     }
     snapshot(scope, name)?.apply(verb)
 }

@@ -87,6 +87,10 @@ impl<E: Engine> Engine for Numbered<E> {
     fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
         None
     }
+
+    fn conversions(&self) -> Option<&dyn leasehold_core::Conversions> {
+        None
+    }
 }
 
 impl<E: Engine> Inspect for Numbered<E> {

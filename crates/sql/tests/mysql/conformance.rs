@@ -21,6 +21,7 @@ impl Conforms for Rig {
                 drop(self.server.query("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock"));
             }
             Disturbance::Cut => self.proxy.reset(),
+            Disturbance::HoldAnswers => self.proxy.hold_answers(),
             _ => return false,
         }
         true

@@ -1,8 +1,8 @@
 //! The table of memos: the rights on it, and databases whose tables an earlier version of leasehold made.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
-use leasehold_core::{Answer, Engine, How, Locks, MIN_MEMO_KEEP, MemoKind, NewMemo};
+use leasehold_core::{Answer, Engine, Guard, How, Locks, MIN_MEMO_KEEP, MemoKind, NewMemo};
 use leasehold_sql::postgres::SCHEMA;
 use leasehold_testkit::server::{PgBouncer, PostgresServer};
 use tokio_postgres::NoTls;
@@ -219,4 +219,28 @@ fn a_write_waits_for_a_locked_row_and_reads_everything_under_its_lock_in_one_rou
     });
     assert_eq!(rig.locks().read_memo_blocking("a").unwrap().unwrap().bytes, b"second");
     guard.release_blocking().unwrap();
+}
+
+/// How many repeats the next test counts: far more than the statements of the maintenance meanwhile.
+const REPEATS: u64 = 100;
+
+#[test]
+fn a_repeat_of_stored_work_costs_one_statement() {
+    let rig = Rig::of(PostgresServer::start(&["shared_preload_libraries=pg_stat_statements"]));
+    for statement in ["CREATE EXTENSION pg_stat_statements", SCHEMA, crate::rights::ROLES] {
+        rig.server.query(statement);
+    }
+    let paid = |_: &Guard| Ok::<_, Infallible>("paid");
+    let locks = locks_of("leasehold", rig.server.port());
+    assert!(!locks.once("k").run_blocking(paid).unwrap().is_replayed());
+    let statements = || -> u64 {
+        let query = "SELECT sum(calls)::bigint FROM pg_stat_statements WHERE userid = 'leasehold'::regrole";
+        rig.server.query(query)[0].parse().unwrap()
+    };
+    let before = statements();
+    for _ in 0..REPEATS {
+        assert!(locks.once("k").run_blocking(paid).unwrap().is_replayed());
+    }
+    let each = (statements() - before) as f64 / REPEATS as f64;
+    assert!((1.0..1.5).contains(&each), "{each} statements for a repeat");
 }

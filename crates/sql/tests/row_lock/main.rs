@@ -9,6 +9,7 @@ mod commit;
 mod fence;
 mod mysql;
 mod mysql_async;
+mod once;
 mod postgres;
 mod tokio_postgres;
 #[path = "../until/mod.rs"]

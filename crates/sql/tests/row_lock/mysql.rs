@@ -8,11 +8,15 @@ pub(crate) struct Rig {
     pub(crate) server: MariadbServer,
     pub(crate) pool: MySqlPool,
     /// The time limit for a lock.
-    limit: &'static str,
-    begin_snapshot: &'static str,
+    pub(crate) limit: &'static str,
+    pub(crate) begin_snapshot: &'static str,
     /// The number of the session, and the statement that ends it.
-    session: &'static str,
-    end_session: &'static str,
+    pub(crate) session: &'static str,
+    pub(crate) end_session: &'static str,
+    /// Words of a statement of standard SQL that sets the level of a session, and what this server has in their place.
+    pub(crate) session_level: (&'static str, &'static str),
+    /// The statement that inserts 1002 ended records of `once_in`.
+    pub(crate) many_ended: &'static str,
 }
 
 impl Rig {
@@ -32,10 +36,12 @@ impl Rig {
             begin_snapshot: "BEGIN",
             session: "SELECT CAST(CONNECTION_ID() AS SIGNED)",
             end_session: "KILL SESSION",
+            session_level: ("SESSION CHARACTERISTICS AS TRANSACTION", "SESSION TRANSACTION"),
+            many_ended: "INSERT INTO leasehold_once WITH RECURSIVE numbers AS (SELECT 1 AS number UNION ALL SELECT number + 1 FROM numbers WHERE number < 501) SELECT CONCAT(half, number), number, NULL, '' FROM numbers, (SELECT 'one ' AS half UNION SELECT 'two ') AS halves",
         }
     }
 
-    fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.server.transactions("trx_state = 'LOCK WAIT'") > 0
     }
 }

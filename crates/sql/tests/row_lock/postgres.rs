@@ -8,11 +8,15 @@ pub(crate) struct Rig {
     pub(crate) server: PostgresServer,
     pub(crate) pool: PgPool,
     /// The time limit for a lock.
-    limit: &'static str,
-    begin_snapshot: &'static str,
+    pub(crate) limit: &'static str,
+    pub(crate) begin_snapshot: &'static str,
     /// The number of the session, and the statement that ends it.
-    session: &'static str,
-    end_session: &'static str,
+    pub(crate) session: &'static str,
+    pub(crate) end_session: &'static str,
+    /// Words of a statement of standard SQL that sets the level of a session, and what this server has in their place.
+    pub(crate) session_level: (&'static str, &'static str),
+    /// The statement that inserts 1002 ended records of `once_in`.
+    pub(crate) many_ended: &'static str,
 }
 
 impl Rig {
@@ -28,10 +32,12 @@ impl Rig {
             begin_snapshot: "BEGIN ISOLATION LEVEL REPEATABLE READ",
             session: "SELECT pg_backend_pid()::bigint",
             end_session: "SELECT pg_terminate_backend(SESSION)",
+            session_level: ("", ""),
+            many_ended: "INSERT INTO leasehold_once SELECT 'old ' || number, number, NULL, '' FROM generate_series(1, 1002) AS number",
         }
     }
 
-    fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.server.query("SELECT count(*) FROM pg_locks WHERE NOT granted") != ["0"]
     }
 }

@@ -1,7 +1,8 @@
 //! Builds the history of an attempt, event by event.
 
 use super::attempt_history::{
-    Acceptance, AttemptHistory, CheckCall, Failure, Granted, Outcome, ReleaseCall, Renewal, Write,
+    Acceptance, AttemptHistory, CheckCall, Failure, Granted, Outcome, Published, ReleaseCall, Renewal,
+    Storing, Write,
 };
 use crate::history::{Event, What};
 
@@ -14,6 +15,7 @@ pub(super) fn apply_event<'h>(
     let t = event.t;
     match &event.what {
         What::AcqInv { .. } => {}
+        What::Part => attempt.is_part = true,
         What::Enq => attempt.queued = attempt.queued.or(Some(t)),
         What::AcqOk { token, lineage, deadline, ttl, asked, watched, fixed } => {
             let (deadline, ttl, sent_at, watched, fixed) = (*deadline, *ttl, *asked, *watched, *fixed);
@@ -66,6 +68,24 @@ pub(super) fn apply_event<'h>(
         What::WriteFenced { element } => {
             return record_write_answer(attempt, *element, (t, Acceptance::Fenced, event_index));
         }
+        What::PublishInv { number } => {
+            attempt.values.push(Published { number: *number, sent: t, acknowledged: None });
+        }
+        What::PublishOk { number } => {
+            let value = attempt.values.iter_mut().find(|value| value.number == *number);
+            let Some(value) = value else { return Some("an answer to a value that was not published") };
+            value.acknowledged = Some((t, event_index));
+        }
+        What::StoreInv { keep } => {
+            attempt.result = Some(Storing { sent: t, keep: *keep, failed: false, event: event_index });
+        }
+        What::NotStored => {
+            let Some(result) = &mut attempt.result else {
+                return Some("an answer to a result without a write");
+            };
+            result.failed = true;
+        }
+        What::Replay { of } => attempt.replay = Some((t, *of, event_index)),
         What::Crash { .. } | What::Stop { .. } | What::Cont { .. } | What::Stall { .. } => {
             return Some("an event of a process names an attempt");
         }
@@ -73,6 +93,7 @@ pub(super) fn apply_event<'h>(
         | What::NemesisEnd { .. }
         | What::Probe { .. }
         | What::Truth { .. }
+        | What::Seen { .. }
         | What::Contents { .. } => return Some("an event of the run names an attempt"),
     }
     let needs_grant = matches!(

@@ -23,6 +23,9 @@ pub(super) struct AttemptHistory<'h> {
     pub(super) outer_attempt: Option<AttemptId>,
     /// Whether the attempt can make several claims, one after the other.
     pub(super) retries: bool,
+    /// Whether the attempt is a part of a larger request, so that it may hold the lock at times that the history does
+    /// not show.
+    pub(super) is_part: bool,
     /// When the claim was first seen in the queue.
     pub(super) queued: Option<u64>,
     pub(super) grant: Option<Granted<'h>>,
@@ -33,6 +36,12 @@ pub(super) struct AttemptHistory<'h> {
     pub(super) renewing: Renewing,
     pub(super) checks: Vec<CheckCall>,
     pub(super) writes: Vec<Write<'h>>,
+    /// The values that it published as the leader of an election, in the order of their numbers.
+    pub(super) values: Vec<Published>,
+    /// The result that it was about to store.
+    pub(super) result: Option<Storing>,
+    /// The stored result that it returned: when, of which attempt, and the index of the event.
+    pub(super) replay: Option<(u64, AttemptId, usize)>,
     /// When the loss of the hold was reported.
     pub(super) lost: Option<u64>,
     /// The call of the release.
@@ -118,6 +127,29 @@ pub(super) struct Write<'h> {
     pub(super) answer: Option<(u64, Acceptance, usize)>,
 }
 
+/// A value of a leader.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Published {
+    pub(super) number: u64,
+    /// When the write was sent.
+    pub(super) sent: u64,
+    /// When the write was acknowledged, with the index of that event.
+    pub(super) acknowledged: Option<(u64, usize)>,
+}
+
+/// A result that a run was about to store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Storing {
+    /// When the write was sent.
+    pub(super) sent: u64,
+    /// For how long the result is kept.
+    pub(super) keep: u64,
+    /// Whether the result is certainly not stored.
+    pub(super) failed: bool,
+    /// The index of the event that announced the write.
+    pub(super) event: usize,
+}
+
 /// How the resource answered a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Acceptance {
@@ -197,9 +229,14 @@ impl AttemptHistory<'_> {
         self.limit == Some(0)
     }
 
+    /// Whether the attempt leaves nothing if it is answered "taken": it is a try, and no part of a larger request.
+    pub(super) fn leaves_nothing_if_taken(&self) -> bool {
+        self.is_try() && !self.is_part
+    }
+
     /// Whether the attempt never joins the queue and makes a single claim.
     pub(super) fn tries_once(&self) -> bool {
-        self.is_try() && !self.retries
+        self.is_try() && !self.retries && !self.is_part
     }
 
     /// The longest lease that the hold is known to have had. `None`: the attempt was never granted, or the hold never

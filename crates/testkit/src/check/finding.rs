@@ -98,6 +98,8 @@ impl<'b, 'h> Finding<'b, 'h> {
             What::RenewInv
             | What::RenewFail { .. }
             | What::Check { .. }
+            | What::PublishInv { .. }
+            | What::PublishOk { .. }
             | What::WriteInv { .. }
             | What::WriteOk { .. }
             | What::WriteFenced { .. } => false,

@@ -21,6 +21,8 @@ pub(super) struct HistoryIndex<'h> {
     pub(super) locks: BTreeMap<&'h str, Vec<usize>>,
     /// The recorded states of locks.
     pub(super) server_views: Vec<ServerView<'h>>,
+    /// What observers of elections saw, in the order of the times at which they knew.
+    pub(super) sights: Vec<Sight<'h>>,
     /// The longest known lease of each lock. 0: the holds of the lock end with their processes.
     pub(super) longest_lease: HashMap<&'h str, u64>,
     /// When each process was paused. A pause without a recorded end lasts until the end of the history.
@@ -54,6 +56,25 @@ pub(super) struct ServerView<'h> {
     pub(super) event: usize,
 }
 
+/// The value and the term of a leader, as an observer got them.
+pub(super) struct Sight<'h> {
+    pub(super) lock: &'h str,
+    /// A time after the observer got them.
+    pub(super) at: u64,
+    /// A time before they were read, if it is known.
+    pub(super) since: Option<u64>,
+    /// The process and the number of the observer.
+    pub(super) observer: (u32, u64),
+    /// The attempt that published the value.
+    pub(super) leader: AttemptId,
+    /// The number of the value within the attempt.
+    pub(super) number: u64,
+    /// The lineage and the number of the term.
+    pub(super) term: (&'h str, u64),
+    /// The index of the event.
+    pub(super) event: usize,
+}
+
 impl<'h> HistoryIndex<'h> {
     /// Reads a history, event by event.
     pub(super) fn read(history: &'h History, terms: &'h Terms) -> Self {
@@ -65,6 +86,7 @@ impl<'h> HistoryIndex<'h> {
             by_id: HashMap::new(),
             locks: BTreeMap::new(),
             server_views: Vec::new(),
+            sights: Vec::new(),
             longest_lease: HashMap::new(),
             stops: HashMap::new(),
             stalls: Stalls::default(),
@@ -154,6 +176,7 @@ impl<'h> HistoryIndex<'h> {
                 limit: *limit,
                 outer_attempt: *within,
                 retries: *retries,
+                is_part: false,
                 queued: None,
                 grant: None,
                 failure: None,
@@ -161,6 +184,9 @@ impl<'h> HistoryIndex<'h> {
                 renewing: Renewing::default(),
                 checks: Vec::new(),
                 writes: Vec::new(),
+                values: Vec::new(),
+                result: None,
+                replay: None,
                 lost: None,
                 release: None,
                 answer: None,
@@ -214,6 +240,16 @@ impl<'h> HistoryIndex<'h> {
                 until: *until,
                 holders,
                 waiters,
+                event: event_index,
+            }),
+            What::Seen { observer, since, leader, number, token, lineage } => self.sights.push(Sight {
+                lock: &event.lock,
+                at: event.t,
+                since: *since,
+                observer: (event.proc, *observer),
+                leader: *leader,
+                number: *number,
+                term: (lineage, *token),
                 event: event_index,
             }),
             What::Probe { .. } | What::Contents { .. } => {}

@@ -36,6 +36,10 @@ pub enum Invariant {
     Limits,
     /// I13: "taken" is always justified.
     Taken,
+    /// I14: a leader is seen with its own term, while it holds the name, and terms never go back.
+    Elections,
+    /// I15: a stored result is what every later repeat gets.
+    Results,
 }
 
 impl Invariant {
@@ -61,6 +65,8 @@ impl Invariant {
             Self::Cancels => ("I11", "cancels"),
             Self::Limits => ("I12", "limits"),
             Self::Taken => ("I13", "taken"),
+            Self::Elections => ("I14", "leaders seen"),
+            Self::Results => ("I15", "stored results"),
         }
     }
 }

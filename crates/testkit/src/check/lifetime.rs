@@ -56,7 +56,7 @@ impl HistoryIndex<'_> {
     /// For an attempt without a grant: the time from which nothing of it is left on the server.
     fn latest_end_without_grant(&self, attempt: &AttemptHistory<'_>) -> u64 {
         match attempt.failure {
-            Some((at, Failure::Taken)) if attempt.is_try() => at,
+            Some((at, Failure::Taken)) if attempt.leaves_nothing_if_taken() => at,
             failure => self.latest_cleanup(attempt, failure.map(|(at, _)| at)),
         }
     }

@@ -19,6 +19,7 @@ mod totals;
 
 mod cancels;
 mod deadlines;
+mod elections;
 mod exclusion;
 mod fence;
 mod leaks;
@@ -27,6 +28,7 @@ mod loss;
 mod one_order;
 mod order;
 mod releases;
+mod results;
 mod shape;
 mod tokens;
 mod wakeups;
@@ -58,6 +60,8 @@ pub fn check(history: &History, terms: &Terms) -> Report {
         cancels::check(&index),
         limits::check(&index),
         taken,
+        elections::check(&index),
+        results::check(&index),
     ];
     Report { figures: totals::figures(&index), verdicts }
 }

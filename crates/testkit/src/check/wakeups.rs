@@ -185,7 +185,11 @@ impl Sweep<'_, '_, '_> {
     fn update_noticed_by(&mut self, mark: Mark) {
         let (Span::Holds(number) | Span::Lapses(number)) = mark.span else { return };
         let attempt = self.attempts[number];
-        if mark.begins && attempt.grant.is_some() {
+        if mark.begins {
+            // It is not known when a part of a larger request was granted the lock.
+            if attempt.grant.is_none() || attempt.is_part {
+                return;
+            }
             self.state.noticed_by = self.state.noticed_by.min(mark.at);
             self.state.last_begins.0 = mark.at;
             if attempt.mode == Mode::Exclusive {
@@ -257,7 +261,8 @@ fn marks(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<Mark
             add_span(from, until, if notifies { Span::Holds(number) } else { Span::Lapses(number) });
         }
         let until = asks_until(index, attempt);
-        if !attempt.is_try() {
+        // What a part of a larger request waits for is not known.
+        if !attempt.is_try() && !attempt.is_part {
             add_span(attempt.invoked, until, Span::Waits(number));
         }
         for (from, until) in index.stopped(attempt.proc, attempt.invoked, until) {
@@ -282,9 +287,13 @@ fn held_span(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> Option<(
         (Some(grant), _) => {
             let notified =
                 attempt.answer.is_some_and(|(_, outcome)| outcome != Outcome::Unknown) && !has_min_hold;
-            Some((grant.at, until.max(grant.at), notified))
+            let from = if attempt.is_part { attempt.invoked } else { grant.at };
+            Some((from, until.max(grant.at), notified))
         }
-        (None, Some((_, Failure::Taken))) if attempt.is_try() => None,
+        (None, Some((_, Failure::Taken))) if attempt.leaves_nothing_if_taken() => None,
+        (None, _) if attempt.is_part => {
+            Some((attempt.invoked, until.max(attempt.invoked), attempt.killed_at.is_none()))
+        }
         (None, failure) => {
             // An attempt without a grant that still waits counts as a waiter and not as a holder. If the server has
             // granted it the lock, it is a waiter that was not woken.

@@ -6,12 +6,13 @@ use std::sync::{
 };
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Broken, Claim, Engine, EngineError, Followed, Guarantee, Hold, How,
-    Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, View, Written,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Conversions, Engine, EngineError, Followed, Guarantee, Hold,
+    How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, Upgraded,
+    View, Written,
 };
 
 use super::{
-    memos_of,
+    conversions_of, memos_of,
     verb::{PerVerb, Verb},
 };
 
@@ -128,6 +129,10 @@ impl Engine for Counting {
     fn memos(&self) -> Option<&dyn Memos> {
         self.inner.memos().map(|_| self as &dyn Memos)
     }
+
+    fn conversions(&self) -> Option<&dyn Conversions> {
+        self.inner.conversions().map(|_| self as &dyn Conversions)
+    }
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -148,6 +153,27 @@ impl Memos for Counting {
 
     fn follow(&self, name: &Name) -> Option<Followed> {
         memos_of(&*self.inner).follow(name)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Conversions for Counting {
+    fn downgrade<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Renewed> {
+        Box::pin(async move {
+            self.add(Verb::Convert, 1);
+            conversions_of(&*self.inner).downgrade(hold).await
+        })
+    }
+
+    fn upgrade<'a>(
+        &'a self,
+        hold: &'a Hold,
+        claim: &'a Claim,
+    ) -> BoxFuture<'a, Result<Upgraded, EngineError>> {
+        Box::pin(async move {
+            self.add(Verb::Convert, 1);
+            conversions_of(&*self.inner).upgrade(hold, claim).await
+        })
     }
 }
 

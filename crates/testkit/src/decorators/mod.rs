@@ -20,6 +20,11 @@ fn memos_of(inner: &dyn leasehold_core::Engine) -> &dyn leasehold_core::Memos {
     inner.memos().expect("the decorator has memos because its engine has them")
 }
 
+/// The conversions of an engine in a decorator, which has conversions only if the engine has them.
+fn conversions_of(inner: &dyn leasehold_core::Engine) -> &dyn leasehold_core::Conversions {
+    inner.conversions().expect("the decorator has conversions because its engine has them")
+}
+
 /// The profile of a decorator whose calls may wait.
 fn waiting_profile(inner: &dyn leasehold_core::Engine) -> leasehold_core::Profile {
     let mut profile = inner.profile().clone();

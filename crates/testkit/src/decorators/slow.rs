@@ -6,14 +6,14 @@ use std::sync::{
 };
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Broken, Claim, Contact, Engine, EngineError, Followed, Guarantee, Hold,
-    How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, View,
-    Written, is_on_calling_thread,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Contact, Conversions, Engine, EngineError, Followed,
+    Guarantee, Hold, How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released,
+    Renewed, Upgraded, View, Written, is_on_calling_thread,
 };
 use tokio::sync::watch;
 
 use super::{
-    memos_of,
+    conversions_of, memos_of,
     verb::{PerVerb, Verb},
 };
 
@@ -192,6 +192,10 @@ impl Engine for Slow {
     fn memos(&self) -> Option<&dyn Memos> {
         self.inner.memos().map(|_| self as &dyn Memos)
     }
+
+    fn conversions(&self) -> Option<&dyn Conversions> {
+        self.inner.conversions().map(|_| self as &dyn Conversions)
+    }
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -206,6 +210,23 @@ impl Memos for Slow {
 
     fn follow(&self, name: &Name) -> Option<Followed> {
         memos_of(&*self.inner).follow(name)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Conversions for Slow {
+    fn downgrade<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Renewed> {
+        let call = async move { conversions_of(&*self.inner).downgrade(hold).await };
+        Box::pin(self.through(Verb::Convert, call))
+    }
+
+    fn upgrade<'a>(
+        &'a self,
+        hold: &'a Hold,
+        claim: &'a Claim,
+    ) -> BoxFuture<'a, Result<Upgraded, EngineError>> {
+        let call = async move { conversions_of(&*self.inner).upgrade(hold, claim).await };
+        Box::pin(self.through(Verb::Convert, call))
     }
 }
 

@@ -13,14 +13,23 @@ pub enum Verb {
     Notification,
     /// `write` of a memo.
     Memo,
+    /// `downgrade` and `upgrade` of a hold.
+    Convert,
     /// `ping`, `guarantee`, `list`, `show` and `break_hold`, and `read` of a memo.
     Inspect,
 }
 
 impl Verb {
     /// All verbs.
-    pub const ALL: [Self; 6] =
-        [Self::Claim, Self::Renew, Self::Release, Self::Notification, Self::Memo, Self::Inspect];
+    pub const ALL: [Self; 7] = [
+        Self::Claim,
+        Self::Renew,
+        Self::Release,
+        Self::Notification,
+        Self::Memo,
+        Self::Convert,
+        Self::Inspect,
+    ];
 }
 
 /// One value for each verb.

@@ -53,6 +53,22 @@ impl<'a> Attempt<'a> {
         self.id
     }
 
+    /// Records that the acquire is a part of a larger request. Call it before that request begins.
+    pub fn part(&self) {
+        self.record(What::Part);
+    }
+
+    /// Records that this candidate is about to publish the value with the number 0.
+    pub fn publishing(&self) {
+        self.record(What::PublishInv { number: 0 });
+    }
+
+    /// Records that a run of work that is done one time returned the stored result of the run `of`.
+    pub fn replayed(self, of: AttemptId) {
+        self.record(What::Replay { of });
+        self.failed("replayed");
+    }
+
     /// Records that the claim was seen in the queue.
     pub fn queued(&self) {
         self.record(What::Enq);
@@ -139,6 +155,21 @@ impl<'a> ActiveHold<'a> {
         PendingWrite { attempt: &self.0, element }
     }
 
+    /// Records that this leader is about to publish the value with this number, which is larger than those before.
+    pub fn publishing(&self, number: u64) {
+        self.0.record(What::PublishInv { number });
+    }
+
+    /// Records that the engine acknowledged the value with this number.
+    pub fn published(&self, number: u64) {
+        self.0.record(What::PublishOk { number });
+    }
+
+    /// Records that the result of this run is about to be stored with the release, for `keep` nanoseconds.
+    pub fn storing(&self, keep: u64) {
+        self.0.record(What::StoreInv { keep });
+    }
+
     /// Records that `lost()` resolved.
     pub fn lost(&self, err: &str) {
         self.0.record(What::Lost { err: err.into() });
@@ -184,6 +215,11 @@ impl PendingRelease<'_> {
     /// Records the answer "freed".
     pub fn freed(self) {
         self.0.record(What::RelOk);
+    }
+
+    /// Records that the result of the run is certainly not stored.
+    pub fn not_stored(&self) {
+        self.0.record(What::NotStored);
     }
 
     /// Records the answer "was not held".

@@ -55,6 +55,10 @@ pub enum What {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         retries: bool,
     },
+    /// The acquire is a part of a larger request: of a request for several names, or of a run of work that is done one
+    /// time. Until it returns, it may hold the lock at times that the history does not show, and it may have other
+    /// reasons to wait than the lock.
+    Part,
     /// The claim was in the queue at the time of this event or before.
     Enq,
     /// The acquire returned a guard.
@@ -165,6 +169,45 @@ pub enum What {
         of: String,
         /// The elements, the oldest first.
         elements: Vec<u64>,
+    },
+    /// A candidate or leader of an election is about to publish a value. The acquire itself publishes the number 0.
+    PublishInv {
+        /// The number of the value within the attempt. Later values have larger numbers.
+        number: u64,
+    },
+    /// The engine acknowledged the value of this number.
+    PublishOk {
+        /// The number of the value.
+        number: u64,
+    },
+    /// An observer of an election got the value and the term of a leader. The time of the event is a time after that.
+    Seen {
+        /// The number of the observer within its process.
+        observer: u64,
+        /// A time before the state was read. Absent: the observer follows the election, so the time is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<u64>,
+        /// The attempt that published the value. 0: the value is not one of the run.
+        leader: AttemptId,
+        /// The number of the value within the attempt.
+        number: u64,
+        /// The term.
+        token: u64,
+        /// The lineage of the term, in hex.
+        lineage: String,
+    },
+    /// The work of a run is done, and its result is about to be stored in the step that releases the lock.
+    StoreInv {
+        /// For how long the result is kept, in nanoseconds.
+        keep: u64,
+    },
+    /// The result of the run is certainly not stored.
+    NotStored,
+    /// The acquire did not hold the lock for work: it returned the stored result of another run. The end of the attempt
+    /// is recorded as well.
+    Replay {
+        /// The attempt whose result it is. 0: the result is not one of the run of the harness.
+        of: AttemptId,
     },
     /// A process is about to be killed.
     Crash {

@@ -2,7 +2,8 @@
 //! parts in which two correct engines may differ.
 
 use leasehold_core::{
-    AllAnswer, Claim, ClaimId, Engine, Fault, Grant, Mode, Name, Previous, Release, Released, Token,
+    AllAnswer, Answer, Claim, ClaimId, Engine, Fault, Grant, Hold, How, Mode, Name, Previous, Release,
+    Released, Token, Upgraded,
 };
 
 /// The sets of one system: how many were claimed, and which of their holds are left.
@@ -78,7 +79,57 @@ impl Sets {
             }
             Ok(AllAnswer::Taken { index, hint }) => SetReply::Taken(index, hint.ahead),
             Ok(AllAnswer::Refused { index, error }) => SetReply::Refused(index, error.fault),
+            Ok(AllAnswer::OneByOne) => self.claim_one_by_one(engine, claims).await,
             Err(error) => panic!("a claim of several names: {error:?}"),
+        }
+    }
+
+    /// Claims one name after another, as core does. If one is not granted, releases those that were.
+    async fn claim_one_by_one(&mut self, engine: &dyn Engine, claims: Vec<Claim>) -> SetReply {
+        let mut grants = Vec::new();
+        for (index, claim) in claims.iter().enumerate() {
+            let reply = match engine.claim(claim, How::Create).await {
+                Ok(Answer::Held(grant)) => {
+                    grants.push(grant);
+                    continue;
+                }
+                Ok(Answer::Taken(hint)) => SetReply::Taken(index, hint.ahead),
+                Ok(other) => panic!("a claim that does not wait: {other:?}"),
+                Err(error) => SetReply::Refused(index, error.fault),
+            };
+            let releases: Vec<Release> = claims[..index].iter().map(Release::of_unused).collect();
+            let released = engine.release(&releases).await;
+            assert!(released.iter().all(|released| matches!(released, Released::Freed)), "{released:?}");
+            return reply;
+        }
+        let tokens = grants.iter().map(|grant| grant.token);
+        self.held.extend(claims.into_iter().zip(tokens));
+        SetReply::Held(grants.iter().map(|grant| (grant.tokens, grant.previous)).collect())
+    }
+
+    /// Upgrades a hold by a new claim like `pattern`: whether it was upgraded; `None` if the hold was lost.
+    ///
+    /// # Panics
+    /// If the engine reports an error, or if a repeated upgrade has another answer.
+    pub async fn upgrade(&mut self, engine: &dyn Engine, hold: &Hold, pattern: &Claim) -> Option<bool> {
+        self.count += 1;
+        let run = u128::from_be_bytes(pattern.id.0) >> 64 << 64;
+        let id = ClaimId((run | u128::from(self.count) << 32).to_be_bytes());
+        let claim = Claim { id, mode: Mode::Exclusive, may_queue: false, ..pattern.clone() };
+        let conversions = engine.conversions().expect("the engine converts holds");
+        let upgrade = async || conversions.upgrade(hold, &claim).await.expect("an upgrade");
+        match upgrade().await {
+            Upgraded::Held(grant) => {
+                match upgrade().await {
+                    Upgraded::Held(again) => assert_eq!(grant.token, again.token),
+                    other => panic!("upgraded, then {other:?}"),
+                }
+                assert!(grant.token.number > hold.token.number, "tokens grow");
+                self.held.push((claim, grant.token));
+                Some(true)
+            }
+            Upgraded::Taken => Some(false),
+            Upgraded::Lost(_) => None,
         }
     }
 

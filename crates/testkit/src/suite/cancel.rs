@@ -15,7 +15,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// The limit of polls for one verb. A request has a handful of stages.
-const MAX_POLLS: usize = 200;
+pub(super) const MAX_POLLS: usize = 200;
 
 async fn a_claim_dropped_at_any_poll_leaves_nothing(fixture: &Fixture<'_>) -> Outcome {
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
@@ -60,7 +60,7 @@ async fn a_release_dropped_at_any_poll_can_be_sent_again(fixture: &Fixture<'_>) 
 
 /// Polls a future up to `polls` times, each time after a wake-up, and then drops it. Returns whether the future
 /// completed.
-async fn poll_times<T>(mut future: BoxFuture<'_, T>, polls: usize) -> bool {
+pub(super) async fn poll_times<T>(mut future: BoxFuture<'_, T>, polls: usize) -> bool {
     let mut polled = 0;
     poll_fn(move |context| {
         if polled == polls {

@@ -89,6 +89,9 @@ pub enum Disturbance {
     Forget,
     /// Every connection of every client is cut; the system keeps its locks.
     Cut,
+    /// The answers on all current connections of clients are held from now on; the requests arrive. Connections that
+    /// are made later have their answers. [`Cut`](Self::Cut) follows, by which the held answers are lost.
+    HoldAnswers,
 }
 
 /// Calls `look` until nothing is left, or until all queue entries have had time to end. Returns what is left then.

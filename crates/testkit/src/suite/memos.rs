@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{
     Answer, Breaking, Claim, EngineError, Fault, Grant, HoldAfter, How, MAX_MEMO_BYTES, Memo, MemoKind,
-    MemoWrite, Mode, NewMemo, Previous, Profile, Released, Token, Written,
+    MemoWrite, Mode, NewMemo, Previous, Released, Token, Written,
 };
 
 use super::{
@@ -33,12 +33,13 @@ pub(super) const CASES: &[Case] = &[
         a_write_of_a_lapsed_hold_is_overtaken,
         skip = |profile| needs_memos(profile).or(needs_lease(profile))
     ),
+    case!(
+        a_memo_of_a_lapsed_hold_is_read_while_a_claim_waits,
+        skip = |profile| needs_memos(profile).or(needs_lease(profile))
+    ),
     case!(a_write_of_a_broken_hold_is_overtaken, skip = needs_memos_and_breaking),
     case!(a_late_write_of_the_same_hold_changes_nothing, skip = needs_memos),
-    case!(
-        a_late_write_brings_no_older_memo_back_after_the_end_of_the_newer,
-        skip = |profile| { needs_memos(profile).or(forgets_ended_memos(profile)) }
-    ),
+    case!(a_late_write_brings_no_older_memo_back_after_the_end_of_the_newer, skip = needs_memos),
     case!(a_new_holder_replaces_a_memo_of_any_number, skip = needs_memos),
     case!(a_repeated_write_changes_nothing_else, skip = needs_memos),
     case!(a_memo_of_another_kind_is_not_replaced, skip = needs_memos),
@@ -47,12 +48,6 @@ pub(super) const CASES: &[Case] = &[
     case!(memos_of_odd_names_do_not_collide, skip = needs_memos),
     case!(a_follower_is_told_of_changes, skip = needs_memos),
 ];
-
-/// The reason to skip a case that needs the number of a memo that has ended.
-fn forgets_ended_memos(profile: &Profile) -> Option<&'static str> {
-    (profile.engine == "redis")
-        .then_some("the server deletes a memo with its number at its end (docs/engines/redis.md)")
-}
 
 async fn there_are_memos_unless_the_profile_says_why_not(fixture: &Fixture<'_>) -> Outcome {
     let client = fixture.client().await;
@@ -262,6 +257,21 @@ async fn a_write_of_a_lapsed_hold_is_overtaken(fixture: &Fixture<'_>) -> Outcome
     }
     expect_memo(client_a.memo(&claim.name).await?, b"next", true)?;
     client_b.release_hold(&next, &next_grant).await
+}
+
+/// The read comes before anything else notices the end of the lease.
+async fn a_memo_of_a_lapsed_hold_is_read_while_a_claim_waits(fixture: &Fixture<'_>) -> Outcome {
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.short_lease_claim(&fixture.name(""), Mode::Exclusive);
+    let grant = client_a.acquire(&claim).await?;
+    client_a.write_done(&write_of(&claim, &grant, 1, b"last")).await?;
+    let waiter = fixture.claim(&claim.name, Mode::Exclusive);
+    client_b.claim_blocked(&waiter).await?;
+    fixture.wait_until_expired(&grant).await?;
+    expect_memo(client_a.memo(&claim.name).await?, b"last", false)?;
+    let late = write_of(&claim, &grant, 2, b"zombie");
+    expect_match!(client_a.write_memo(&late).await?, Written::Overtaken => (), "lapsed: {late:?}");
+    client_b.ask_until_granted(&waiter).await.map(drop)
 }
 
 async fn a_write_of_a_broken_hold_is_overtaken(fixture: &Fixture<'_>) -> Outcome {

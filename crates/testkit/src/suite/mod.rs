@@ -13,10 +13,12 @@ mod run;
 mod breaking;
 mod cancel;
 mod claim;
+mod conversion;
 mod elections;
 mod expiry;
 mod faults;
 mod inspect;
+mod latch;
 mod memo_client;
 mod memos;
 mod min_hold;
@@ -28,6 +30,7 @@ mod program;
 mod queue;
 mod release;
 mod renew;
+mod schedule;
 mod sets;
 mod tokens;
 
@@ -52,9 +55,12 @@ const FAMILIES: &[&[Case]] = &[
     names::CASES,
     inspect::CASES,
     sets::CASES,
+    conversion::CASES,
     memos::CASES,
     elections::CASES,
     once::CASES,
+    schedule::CASES,
+    latch::CASES,
     cancel::CASES,
     faults::CASES,
 ];

@@ -96,6 +96,10 @@ impl Engine for BrokenEngine {
     fn memos(&self) -> Option<&dyn leasehold_core::Memos> {
         self.inner.memos()
     }
+
+    fn conversions(&self) -> Option<&dyn leasehold_core::Conversions> {
+        self.inner.conversions()
+    }
 }
 
 impl Inspect for BrokenEngine {

@@ -9,7 +9,7 @@ mod session;
 
 pub(crate) use error_code::ErrorCode;
 pub(crate) use jute::{LENGTH_BYTES, Reader, Writer};
-pub(crate) use multi::{Multi, MultiOp};
+pub(crate) use multi::{CreateAll, Multi, MultiOp};
 pub(crate) use ops::{
     ANY_VERSION, Acl, Auth, CREATOR, Close, Create, Created, Delete, EVERYBODY, Exists, GetAcl, GetChildren,
     GetData, NodeKind, Op, Ping, SetData, Stat, Sync, WatchExists,

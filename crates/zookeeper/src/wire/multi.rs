@@ -58,28 +58,56 @@ impl Op for Multi {
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self::Answer> {
-        let (mut failed, mut index) = (None, 0);
-        loop {
-            let (code, is_end, _error) = (reader.int()?, reader.bool()?, reader.int()?);
-            if is_end {
-                return Some(failed.map_or(Ok(()), Err));
-            }
-            match code {
-                ERROR => {
-                    // Steps before the failed one have the code 0, steps after it the code for skipped ones.
-                    let code = ErrorCode(reader.int()?);
-                    if failed.is_none() && code.0 != 0 && code != ErrorCode::SKIPPED {
-                        failed = Some((index, code));
-                    }
-                }
-                CREATED => drop(reader.text()?),
-                CREATE | CREATE_CONTAINER => drop(Create::read(reader)?),
-                SET_DATA => drop(SetData::read(reader)),
-                CHECK | DELETE => {}
-                _ => return None,
-            }
-            index += 1;
+        read_steps(reader, |_| ())
+    }
+}
+
+/// Nodes that are created together or not at all.
+#[derive(Clone, Debug)]
+pub(crate) struct CreateAll(pub(crate) Vec<Create>);
+
+impl Op for CreateAll {
+    const CODE: i32 = Multi::CODE;
+    /// The paths of the nodes, or the index and the error of the failed step.
+    type Answer = Result<Vec<String>, (usize, ErrorCode)>;
+
+    fn write(&self, writer: &mut Writer) {
+        Multi(self.0.iter().cloned().map(MultiOp::Create).collect()).write(writer);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self::Answer> {
+        let mut paths = Vec::new();
+        Some(read_steps(reader, |path| paths.push(path))?.map(|()| paths))
+    }
+}
+
+/// Reads the answer to a multi: success, or the index and the error of the failed step. Passes on the path of each
+/// created node.
+fn read_steps(
+    reader: &mut Reader<'_>,
+    mut created: impl FnMut(String),
+) -> Option<Result<(), (usize, ErrorCode)>> {
+    let (mut failed, mut index) = (None, 0);
+    loop {
+        let (code, is_end, _error) = (reader.int()?, reader.bool()?, reader.int()?);
+        if is_end {
+            return Some(failed.map_or(Ok(()), Err));
         }
+        match code {
+            ERROR => {
+                // Steps before the failed one have the code 0, steps after it the code for skipped ones.
+                let code = ErrorCode(reader.int()?);
+                if failed.is_none() && code.0 != 0 && code != ErrorCode::SKIPPED {
+                    failed = Some((index, code));
+                }
+            }
+            CREATED => created(reader.text()?),
+            CREATE | CREATE_CONTAINER => created(Create::read(reader)?.path),
+            SET_DATA => drop(SetData::read(reader)),
+            CHECK | DELETE => {}
+            _ => return None,
+        }
+        index += 1;
     }
 }
 
@@ -113,5 +141,22 @@ mod tests {
         assert_eq!(read(&answer(&[(DELETE, None), (CHECK, None)])), Some(Ok(())));
         assert_eq!(read(&failed[..failed.len() - 1]), None);
         assert_eq!(read(&answer(&[(99, None)])), None);
+    }
+
+    #[test]
+    fn the_paths_of_created_nodes_are_read_in_order() {
+        let read = |message: &[u8]| CreateAll::read(&mut Reader::new(message));
+        let mut writer = Writer::new();
+        for path in ["/a/x0000000001", "/b/x0000000000"] {
+            writer.int(CREATED).bool(false).int(0).text(path);
+        }
+        writer.int(-1).bool(true).int(-1);
+        let created = writer.finish().split_off(4);
+        let paths = vec!["/a/x0000000001".to_owned(), "/b/x0000000000".to_owned()];
+        assert_eq!(read(&created), Some(Ok(paths)));
+        assert_eq!(
+            read(&answer(&[(ERROR, Some(0)), (ERROR, Some(-101))])),
+            Some(Err((1, ErrorCode::NO_NODE)))
+        );
     }
 }

@@ -27,6 +27,7 @@ impl Harness for Rig {
         match kind {
             Disturbance::Forget => until_deleted(|| self.server.command_as_super("deleteall /locks")),
             Disturbance::Cut => self.proxy.reset(),
+            Disturbance::HoldAnswers => self.proxy.hold_answers(),
             _ => return Box::pin(std::future::ready(false)),
         }
         Box::pin(std::future::ready(true))

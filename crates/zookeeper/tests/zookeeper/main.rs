@@ -27,4 +27,5 @@ mod relay;
 mod rig;
 mod rights;
 mod sessions;
+mod sets;
 mod tries;

@@ -55,8 +55,8 @@ pub(crate) fn system_instant_in(duration: Duration) -> std::time::Instant {
     now.checked_add(duration).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)))
 }
 
-/// The time of day since 1970. Only for what has to outlive a reboot of the machine: it never decides about a hold.
-#[cfg(all(feature = "file", target_os = "linux"))]
+/// The time of day since 1970. Only for what has to outlive a reboot of the machine, and for schedules: it never
+/// decides about a hold.
 pub(crate) fn time_of_day() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }
@@ -110,6 +110,10 @@ impl Clock for BootClock {
     #[cfg(not(unix))]
     fn now(&self) -> Instant {
         instant_of_process()
+    }
+
+    fn time_of_day(&self) -> Duration {
+        time_of_day()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Sends the write of a memo until its outcome is certain, or until the hold has ended.
 
 use std::{
+    pin::pin,
     sync::{Arc, atomic::Ordering},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -20,6 +22,9 @@ const PATIENCE: Duration = crate::DEFAULT_TTL;
 /// The pause before a write is repeated. It doubles each time, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How much later than a limit the requests end that are no waits: a wait reports its own error before, and I12 allows
+/// a tenth of a second.
+const LIMIT_MARGIN: Duration = Duration::from_millis(50);
 
 /// The outcome of the write of a memo.
 #[derive(Debug)]
@@ -137,7 +142,7 @@ impl MemoSender {
             memos.write(&self.write).await
         };
         let observed = self.shared.observed_now();
-        let written = self.shared.memo_request(request).await;
+        let written = self.shared.bounded_request(request).await;
         let fault = written.as_ref().err().map(|error| error.fault);
         self.shared.report_answer(Verb::Memo, observed, fault);
         written
@@ -148,7 +153,7 @@ impl MemoSender {
             let memos = self.shared.engine.memos().ok_or_else(|| self.shared.no_memos())?;
             memos.read(&self.write.name).await
         };
-        self.shared.memo_request(request).await
+        self.shared.bounded_request(request).await
     }
 }
 
@@ -185,8 +190,8 @@ impl Shared {
         EngineError::new(Fault::Misconfigured, format!("the engine stores no memos: {reason}"))
     }
 
-    /// One request about a memo: its answer, or an error with an unknown outcome after the engine's time for a request.
-    pub(crate) async fn memo_request<T>(
+    /// One request: its answer, or an error with an unknown outcome after the engine's time for a request.
+    pub(crate) async fn bounded_request<T>(
         &self,
         request: impl Future<Output = Result<T, EngineError>>,
     ) -> Result<T, EngineError> {
@@ -216,5 +221,34 @@ impl Shared {
             let _ = tx.send(());
         })));
         rx
+    }
+
+    /// Awaits `work` for at most `limit` and [`LIMIT_MARGIN`] (I12). Within this time an acquire of `work` with the
+    /// same limit reports its own error; what is not done then waits for an engine that does not answer.
+    pub(crate) async fn within_limit<T>(
+        self: &Arc<Self>,
+        name: &Name,
+        limit: Duration,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let until = self.now().after(limit.saturating_add(LIMIT_MARGIN));
+        let mut work = pin!(work);
+        // Where the engine answers at once, no timer is needed.
+        if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return done;
+        }
+        tokio::select! {
+            biased;
+            done = work.as_mut() => return done,
+            _ = self.alarm(until) => {}
+        }
+        // The alarm also ends when the keeper ends. Then the work ends too, with an error of its own.
+        if self.now() < until {
+            return work.await;
+        }
+        let (engine, name_text) = (self.profile.engine, name.as_str());
+        let message =
+            format!("{engine} lock {name_text:?}: not acquired in time: no answer within {limit:?}");
+        Err(Error::new(ErrorKind::Unreachable, message).of_name(name))
     }
 }

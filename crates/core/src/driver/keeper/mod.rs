@@ -10,6 +10,7 @@ mod batches;
 mod block;
 mod clean;
 mod close;
+mod convert;
 mod drive;
 pub(crate) mod env;
 mod exit;
@@ -29,6 +30,7 @@ mod timers;
 pub(crate) use attempt::{TriesOutcome, try_without_queue};
 pub(crate) use clean::{Cleanup, run_cleanups};
 pub(crate) use close::close;
+pub(crate) use convert::{Converter, GuardSlot};
 pub(crate) use drive::{REPORT_MARGIN, drive};
 pub(crate) use env::system_instant_in;
 #[cfg(all(feature = "file", target_os = "linux"))]

@@ -3,12 +3,15 @@
 
 use std::sync::{Arc, PoisonError};
 
-use crate::{ClaimId, Name, Notification, driver::local::Control, driver::shared::Shared};
+use crate::{ClaimId, Contact, Name, Notification, driver::local::Control, driver::shared::Shared};
 
 impl Shared {
     /// Handles a batch of notifications.
     pub(crate) fn receive(self: &Arc<Self>, batch: Vec<Notification>) {
-        self.set_reached();
+        // An engine may notify its own claims and followers before any server was reached, and that is no answer.
+        if self.profile.contact.as_ref().is_none_or(Contact::was_reached) {
+            self.set_reached();
+        }
         for notification in batch {
             match notification {
                 Notification::Granted { name, id, grant, since } => {
@@ -23,7 +26,11 @@ impl Shared {
                         control.wake.notify_one();
                     }
                 }
-                Notification::Lost { name, id, loss } => self.mark_lost(&name, id, loss),
+                Notification::Lost { name, id, loss } => {
+                    if !self.is_converting(&name, id) {
+                        self.mark_lost(&name, id, loss);
+                    }
+                }
                 Notification::Doubt => self.doubt_all(),
                 Notification::AskAll => {
                     self.ask_all();

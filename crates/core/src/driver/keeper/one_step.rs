@@ -68,6 +68,10 @@ pub(super) async fn in_one_step(
     handle.set_reached();
     match answer {
         AllAnswer::Held(grants) => claims.guards(&grants, since),
+        AllAnswer::OneByOne => {
+            claims.undo_from = claims.claims.len();
+            OneStep::Impossible
+        }
         AllAnswer::Taken { index, hint } => {
             claims.undo_from = claims.claims.len();
             let spec = &specs[index.min(specs.len() - 1)];

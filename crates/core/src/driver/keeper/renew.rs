@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use crate::{
     ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed, TimeLeft,
     contract::observe::Verb,
-    driver::keeper::{KeeperJob, TimerKey, batches::batches, poll_once},
+    driver::keeper::{KeeperJob, TimerAction, TimerKey, batches::batches, poll_once},
     driver::local::UNRESPONSIVE_AFTER,
     driver::shared::Shared,
     pure::lease::LeaseAction,
@@ -67,7 +67,10 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
             Some(Renewed::Extended { ttl, left }) => {
                 shared.apply_renewal(hold, sent_at, ttl, left);
             }
-            Some(Renewed::Lost(loss)) => shared.mark_lost(&hold.name, hold.id, loss),
+            Some(Renewed::Lost(loss)) if shared.is_renewed_as(hold) => {
+                shared.mark_lost(&hold.name, hold.id, loss);
+            }
+            Some(Renewed::Lost(_)) => {}
             Some(Renewed::Unknown(error)) => {
                 shared.note_failed_renewal(hold, single_line(&mut shared_text, &error));
                 last_error = Some(error);
@@ -130,6 +133,11 @@ impl Shared {
             LeaseAction::Lost(loss) => Some(LeaseStep::Lost(hold.id, loss)),
             LeaseAction::Sleep(_) => {
                 self.set_lease_timer(name, hold, now);
+                None
+            }
+            LeaseAction::Renew if hold.is_converting => {
+                // The conversion asks the engine. Only the end of the lease counts meanwhile.
+                hold.timer = Some(self.add_timer(hold.lease.deadline(), TimerAction::Lease(name.clone())));
                 None
             }
             LeaseAction::Renew => {
@@ -293,8 +301,10 @@ impl Shared {
         let (mut live_holds, now) = (Vec::new(), self.now());
         for shard in self.table.shards() {
             for (name, state) in shard.iter() {
-                let live_of_name =
-                    state.holds.iter().filter(|hold| !hold.is_ending && hold.lease.is_renewed());
+                let live_of_name = state
+                    .holds
+                    .iter()
+                    .filter(|hold| !hold.is_ending && !hold.is_converting && hold.lease.is_renewed());
                 live_holds.extend(live_of_name.map(|hold| hold.as_hold(name, now)));
             }
         }

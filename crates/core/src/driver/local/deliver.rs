@@ -257,12 +257,12 @@ impl Shared {
     /// Remembers the error of a claim's last answer, for requests whose wait ends before the next answer.
     pub(crate) fn note_last_error(control: &Control, answer: &Result<Answer, EngineError>) {
         let last_error = match answer {
-            // After `Gone` the request makes a new claim; the error noted before still applies.
-            Ok(Answer::Gone) => return,
+            // After `Gone` the request makes a new claim; the error noted before still applies. If the wait ends after
+            // a grant, the grant came too late to be delivered: it does not tell that another had the name (I13).
+            Ok(Answer::Gone | Answer::Held(_)) => return,
             Ok(Answer::Waiting(hint) | Answer::Taken(hint)) => {
                 hint.obstacle.map(|obstacle| EngineError::new(Fault::Misconfigured, obstacle))
             }
-            Ok(_) => None,
             Err(error) => Some(error.without_source()),
         };
         *control.last_error.lock().unwrap_or_else(PoisonError::into_inner) = last_error;

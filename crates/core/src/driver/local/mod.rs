@@ -4,6 +4,7 @@
 //! This state is shared memory, not behind messages to the keeper: so the thread that releases a hold can itself hand
 //! the hold over to the next request of the process.
 
+mod convert;
 mod deliver;
 mod enter;
 mod grant;
@@ -18,6 +19,7 @@ mod state;
 mod table;
 mod wait_limit;
 
+pub(crate) use convert::{BegunConversion, NewClaim};
 pub(crate) use deliver::Arrival;
 pub(crate) use enter::{Entered, RequestSpec, Tries};
 pub(crate) use grant::SentClaim;

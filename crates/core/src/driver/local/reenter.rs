@@ -92,7 +92,7 @@ fn waits_for_itself(name: &Name) -> Error {
 
 /// The index of a valid hold that belongs to `owner`.
 pub(super) fn hold_index_of_owner(state: &NameState, owner: &Owner, now: Instant) -> Option<usize> {
-    let is_live = |hold: &LocalHold| !hold.is_ending && hold.lease.lost().is_none();
+    let is_live = |hold: &LocalHold| !hold.is_ending && !hold.is_converting && hold.lease.lost().is_none();
     state.holds.iter().position(|hold| {
         is_live(hold)
             && hold.guards.iter().any(|validity| validity.is_owned_by(owner) && validity.loss(now).is_none())

@@ -95,6 +95,11 @@ pub(crate) struct LocalHold {
     pub(crate) granted_at: Instant,
     /// A release of the hold is being carried out.
     pub(crate) is_ending: bool,
+    /// A conversion of the hold is being carried out: its mode on the engine is not certain. Nobody joins the hold, and
+    /// it is not renewed.
+    pub(crate) is_converting: bool,
+    /// The engine reported the loss of the hold while it was converted: it has to be asked again.
+    pub(crate) is_loss_unsure: bool,
     /// A memo was written under the hold, or may have been.
     pub(crate) writes_memos: bool,
     /// Until when the name stays taken, as asked by the guards released so far.
@@ -116,6 +121,8 @@ impl LocalHold {
             guards: SmallVec::new(),
             granted_at,
             is_ending: false,
+            is_converting: false,
+            is_loss_unsure: false,
             writes_memos: false,
             min_hold_until: None,
             ended: Previous::Clean,
@@ -133,6 +140,7 @@ impl LocalHold {
     /// Whether one more request with `terms` may use this hold, now or after the guard of the hold is released.
     pub(crate) fn can_hand_over(&self, terms: &Terms, now: Instant) -> bool {
         !self.is_ending
+            && !self.is_converting
             && self.terms.hands_over
             // A hand-over keeps the claim and the token that the engine compares. So a write of the last guard could
             // arrive late under the next guard, and readers would take its memo for one of the next guard.

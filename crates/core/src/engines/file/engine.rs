@@ -174,6 +174,10 @@ impl Engine for FileEngine {
     fn memos(&self) -> Option<&dyn Memos> {
         Some(self)
     }
+
+    fn conversions(&self) -> Option<&dyn crate::Conversions> {
+        None
+    }
 }
 
 impl fmt::Debug for FileEngine {
@@ -194,6 +198,8 @@ fn profile() -> Profile {
     profile.fifo = true;
     profile.supports_min_hold = true;
     profile.no_memos = None;
+    profile.no_conversion =
+        Some("the kernel converts a flock by letting go of it first, and another could take it");
     profile.breaking = Breaking::Ask;
     // Requests never leave the process: none is in flight after the call returns.
     profile.request_life = Duration::ZERO;

@@ -20,7 +20,8 @@ pub(super) fn classify(operation: &str, file: &str, error: io::Error) -> EngineE
         Errno::ENFILE => (Fault::Refused, "raise the limit of open files of the system (fs.file-max)"),
         Errno::ENOLCK | Errno::ENOMEM => (Fault::Refused, "the kernel is out of memory for locks"),
         Errno::ENOENT | Errno::ENOTDIR => {
-            (Fault::Misconfigured, "the lock directory was removed: restart the program")
+            let advice = "check the path of the lock directory; if it was removed, restart the program";
+            (Fault::Misconfigured, advice)
         }
         Errno::EISDIR => (Fault::Misconfigured, "it is a directory: remove it"),
         Errno::ENXIO | Errno::ENODEV => (Fault::Misconfigured, "it is not a regular file: remove it"),

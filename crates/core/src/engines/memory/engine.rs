@@ -7,7 +7,7 @@ use super::{
     store::{MemoryStore, REQUEST_LIFE, TTL},
 };
 use crate::{
-    AllAnswer, Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Fault, Hold, How, Life,
+    AllAnswer, Answer, BoxFuture, Breaking, Claim, Conversions, Engine, EngineError, Fault, Hold, How, Life,
     MAX_NAMES_AT_ONCE, Mailbox, Memos, Name, Notification, Profile, Release, Released, Renewed, TimeLeft,
     pure::lock_state::Refusal,
 };
@@ -107,6 +107,10 @@ impl Engine for MemoryEngine {
     fn memos(&self) -> Option<&dyn Memos> {
         Some(self)
     }
+
+    fn conversions(&self) -> Option<&dyn Conversions> {
+        Some(self)
+    }
 }
 
 impl fmt::Debug for MemoryEngine {
@@ -137,6 +141,7 @@ fn profile() -> Profile {
         supports_min_hold: true,
         breaking: Breaking::Lease,
         no_memos: None,
+        no_conversion: None,
         ttl: TTL,
         request_timeout: REQUEST_LIFE,
         request_life: REQUEST_LIFE,

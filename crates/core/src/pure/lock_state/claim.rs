@@ -53,7 +53,12 @@ impl<C: Clone> LockState<C> {
     }
 
     /// The answer to a claim that is granted: the same grant, extended to the full ttl.
-    fn answer_holder(&mut self, claim: &Claim, client: &C, step: &mut StepContext<'_, C>) -> Option<Answer> {
+    pub(super) fn answer_holder(
+        &mut self,
+        claim: &Claim,
+        client: &C,
+        step: &mut StepContext<'_, C>,
+    ) -> Option<Answer> {
         let holder = self.holders.iter_mut().find(|holder| holder.is_of(claim.id))?;
         if holder.is_broken() {
             return Some(Answer::Gone);

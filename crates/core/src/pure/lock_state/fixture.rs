@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{BrokenHold, LockState, Pushed, Refusal, StepContext, Tombstones};
 use crate::{
-    Answer, Claim, ClaimId, Grant, How, Instant, Lineage, Loss, Mode, Name, Previous, Release, Token, View,
+    Answer, Claim, ClaimId, Grant, How, Instant, Lineage, Loss, Mode, Name, Previous, Release, Token,
+    Upgraded, View,
 };
 
 pub(super) const REQUEST_LIFE: Duration = Duration::from_secs(1);
@@ -89,6 +90,16 @@ impl Fixture {
 
     pub(super) fn renew(&mut self, number: u8, token: Token) -> Result<(), Loss> {
         self.step(|lock, step| lock.renew(id(number), token, TTL, step))
+    }
+
+    pub(super) fn downgrade(&mut self, number: u8, token: Token) -> Result<(), Loss> {
+        self.step(|lock, step| lock.downgrade(id(number), token, TTL, step))
+    }
+
+    /// Upgrades a hold by the claim with the number `new`.
+    pub(super) fn upgrade(&mut self, number: u8, token: Token, new: u8) -> Upgraded {
+        let claim = claim(new, Mode::Exclusive);
+        self.step(|lock, step| lock.upgrade(id(number), token, &claim, &new, step))
     }
 
     /// Releases a claim; with a token, a hold.

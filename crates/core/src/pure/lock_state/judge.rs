@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::{Pushed, entry_life, fixture::*};
-use crate::{Answer, Claim, ClaimId, Grant, How, Instant, Mode, Token, View};
+use crate::{Answer, Claim, ClaimId, Grant, How, Instant, Mode, Token, Upgraded, View};
 
 /// The records of the judge.
 pub(super) struct Judge {
@@ -157,6 +157,64 @@ impl Judge {
         );
         if extended {
             self.confirm(claim);
+        }
+    }
+
+    /// Checks the answer to a downgrade, and the grants that the same step pushed.
+    pub(super) fn check_downgrade(
+        &mut self,
+        claim: &Claim,
+        token: Token,
+        is_done: bool,
+        pushed: &[Pushed<u8>],
+    ) {
+        // Grants of a name that the passing of time has freed come before the downgrade. Then another claim holds it.
+        let held = self.hold_of(claim.id).filter(|hold| hold.token == token).cloned();
+        let was_exclusive = held.is_some_and(|hold| hold.claim.mode == Mode::Exclusive);
+        if !(is_done && was_exclusive) {
+            self.check_pushed(pushed);
+            return self.check_renewal(claim, token, is_done);
+        }
+        self.check_renewal(claim, token, is_done);
+        let hold = self.holds.iter_mut().find(|hold| hold.claim.id == claim.id);
+        hold.unwrap().claim.mode = Mode::Shared;
+        self.check_pushed(pushed);
+        self.no_waiter_is_forgotten();
+    }
+
+    /// Checks the answer to an upgrade of the hold of `old` by `new`, and the grants that the same step pushed.
+    pub(super) fn check_upgrade(
+        &mut self,
+        (old, token): (ClaimId, Token),
+        new: &Claim,
+        answer: &Upgraded,
+        pushed: &[Pushed<u8>],
+    ) {
+        self.check_pushed(pushed);
+        let known = self.hold_of(new.id).cloned();
+        let hold = self.hold_of(old).filter(|hold| hold.token == token && hold.claim.mode == Mode::Shared);
+        let is_live = hold.is_some_and(|hold| !matches!(hold.state, JudgedState::Broken));
+        match answer {
+            Upgraded::Held(grant) => {
+                if let Some(known) = known {
+                    assert_eq!(known.token, grant.token, "idempotent");
+                } else {
+                    assert!(is_live && self.holds.len() == 1 && self.queue.is_empty(), "the only claim");
+                    self.holds.clear();
+                    self.add_tombstone(old);
+                    self.check_grant(new, grant, true);
+                }
+                self.confirm(new);
+            }
+            Upgraded::Taken => {
+                assert!(is_live && known.is_none());
+                let is_alone = self.holds.len() == 1 && self.queue.is_empty();
+                assert!(!is_alone || self.is_dead(new.id), "taken is justified");
+            }
+            Upgraded::Lost(_) => assert!(
+                !is_live || known.is_some_and(|known| matches!(known.state, JudgedState::Broken)),
+                "lost is justified"
+            ),
         }
     }
 

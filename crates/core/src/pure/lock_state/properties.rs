@@ -10,6 +10,9 @@ use crate::{Claim, How, Mode, Previous, Release, Token};
 /// The number of claims for the name; a claim is identified by its number, from 1 on.
 const CLAIMS: u8 = 9;
 
+/// Added to the number of a claim: the claim of its upgrade. It leaves the kind of its mode as it is.
+const UPGRADES: u8 = 60;
+
 /// A request to the lock state.
 #[derive(Clone, Debug)]
 enum Request {
@@ -19,6 +22,10 @@ enum Request {
     ClaimOtherKind(u8),
     /// The claim; the token.
     Renew(u8, CarriedToken),
+    /// The claim; the token.
+    Downgrade(u8, CarriedToken),
+    /// The claim; the token.
+    Upgrade(u8, CarriedToken),
     /// The claim; the token; the minimum hold time in milliseconds; whether the holder panicked.
     Release(u8, CarriedToken, Option<u64>, bool),
     /// The number of the token; whether by force.
@@ -38,12 +45,14 @@ enum CarriedToken {
 fn request() -> impl Strategy<Value = Request> {
     let how = prop_oneof![2 => Just(How::Create), 2 => Just(How::Ask)];
     let token = || prop_oneof![6 => Just(CarriedToken::OfHold), 2 => Just(CarriedToken::None), 1 => Just(CarriedToken::Wrong)];
-    let number = || 1..=CLAIMS;
+    let number = || prop_oneof![6 => 1..=CLAIMS, 1 => UPGRADES + 1..=UPGRADES + CLAIMS];
     let min_hold = prop_oneof![5 => Just(None), 1 => (1..40_u64).prop_map(|tenths| Some(tenths * 100))];
     prop_oneof![
-        12 => (number(), how).prop_map(|(number, how)| Request::Claim(number, how)),
-        1 => number().prop_map(Request::ClaimOtherKind),
+        12 => (1..=CLAIMS, how).prop_map(|(number, how)| Request::Claim(number, how)),
+        1 => (1..=CLAIMS).prop_map(Request::ClaimOtherKind),
         4 => (number(), token()).prop_map(|(number, token)| Request::Renew(number, token)),
+        2 => (number(), token()).prop_map(|(number, token)| Request::Downgrade(number, token)),
+        2 => (1..=CLAIMS, token()).prop_map(|(number, token)| Request::Upgrade(number, token)),
         8 => (number(), token(), min_hold, any::<bool>()).prop_map(|(number, token, min_hold, panicked)| Request::Release(number, token, min_hold, panicked)),
         1 => (0..60_u64, any::<bool>()).prop_map(|(token_number, force)| Request::Break(token_number, force)),
         2 => Just(Request::Settle),
@@ -100,6 +109,31 @@ impl Run {
                 // these grants.
                 self.judge.check_pushed(&self.fixture.pushed);
                 self.judge.check_renewal(&claim, token, extended);
+            }
+            Request::Downgrade(number, carried) => {
+                let claim = varied_claim(number, self.semaphore);
+                let token = self.token(number, carried).unwrap_or(token(0));
+                let downgraded =
+                    self.fixture.step(|lock, step| lock.downgrade(claim.id, token, claim.ttl, step)).is_ok();
+                self.judge.check_downgrade(&claim, token, downgraded, &self.fixture.pushed);
+            }
+            Request::Upgrade(number, carried) => {
+                let token = self.token(number, carried).unwrap_or(token(0));
+                let new = Claim {
+                    mode: Mode::Exclusive,
+                    may_queue: false,
+                    ..varied_claim(UPGRADES + number, self.semaphore)
+                };
+                if self.semaphore {
+                    // Permits are not upgraded.
+                    self.fixture.settle();
+                    self.judge.check_pushed(&self.fixture.pushed);
+                } else {
+                    let client = UPGRADES + number;
+                    let answer =
+                        self.fixture.step(|lock, step| lock.upgrade(id(number), token, &new, &client, step));
+                    self.judge.check_upgrade((id(number), token), &new, &answer, &self.fixture.pushed);
+                }
             }
             Request::Release(number, carried, min_hold, panicked) => {
                 let token = self.token(number, carried);

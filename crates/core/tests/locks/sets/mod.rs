@@ -17,7 +17,7 @@ use leasehold_core::{
 
 use crate::inspect_macro::inspects_by;
 
-/// An engine that takes one name at a time.
+/// An engine that takes one name at a time, as its profile says, or as it answers to each set.
 pub(crate) struct OneByOne {
     inner: Arc<dyn Engine>,
     profile: Profile,
@@ -27,6 +27,12 @@ impl OneByOne {
     pub(crate) fn new(inner: Arc<dyn Engine>) -> Arc<Self> {
         let mut profile = inner.profile().clone();
         profile.claims_at_once = 1;
+        Arc::new(Self { inner, profile })
+    }
+
+    /// The same, and its profile does not say so.
+    pub(crate) fn by_answer(inner: Arc<dyn Engine>) -> Arc<Self> {
+        let profile = inner.profile().clone();
         Arc::new(Self { inner, profile })
     }
 }
@@ -45,6 +51,9 @@ impl Engine for OneByOne {
     }
 
     fn claim_all<'a>(&'a self, _: &'a [Claim]) -> BoxFuture<'a, Result<AllAnswer, EngineError>> {
+        if self.profile.claims_at_once > 1 {
+            return Box::pin(async { Ok(AllAnswer::OneByOne) });
+        }
         cannot_claim_all()
     }
 
@@ -62,6 +71,10 @@ impl Engine for OneByOne {
 
     fn memos(&self) -> Option<&dyn Memos> {
         self.inner.memos()
+    }
+
+    fn conversions(&self) -> Option<&dyn leasehold_core::Conversions> {
+        self.inner.conversions()
     }
 }
 

@@ -57,6 +57,24 @@ fn one_step_takes_all_names_where_the_engine_can() {
     }
 }
 
+/// An engine that cannot take this set, for example because of a limit of its server, may say so when it is asked.
+#[test]
+fn a_set_that_the_engine_declines_is_taken_in_order() {
+    let world = World::new();
+    let counting = Arc::new(Counting::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store)))));
+    let locks = Locks::new(OneByOne::by_answer(Arc::clone(&counting) as _));
+    let all = locks.all().mutex("c").mutex("a").mutex("b");
+    all.blocking().acquire().unwrap().release_blocking().unwrap();
+    all.blocking().try_acquire().unwrap().release_blocking().unwrap();
+    let (claims, releases) = (counting.count(Verb::Claim), counting.count(Verb::Release));
+    assert_eq!(
+        (claims.calls, claims.items, releases.items),
+        (6, 6, 6),
+        "nothing is released for a set that was declined"
+    );
+    world.assert_no_leftovers();
+}
+
 #[test]
 fn one_name_is_one_request_of_its_own() {
     let world = World::new();

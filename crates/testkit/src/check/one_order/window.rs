@@ -159,7 +159,7 @@ impl QueueModel {
             // an earlier try whose answer was lost.
             (Some(_), _) if attempt.tries_once() => None,
             (Some(grant), _) => Some((attempt.invoked, grant.at)),
-            (None, Some((_, Failure::Taken))) if attempt.is_try() => None,
+            (None, Some((_, Failure::Taken))) if attempt.leaves_nothing_if_taken() => None,
             (None, _) => Some((attempt.invoked, index.latest_end(attempt))),
         });
         let (mut begins, mut ends): (Vec<_>, Vec<_>) = spans.unzip();
@@ -172,6 +172,6 @@ impl QueueModel {
     fn justifies(&self, attempt: &AttemptHistory<'_>, at: u64) -> bool {
         let begun = self.begins.partition_point(|begin| *begin <= at);
         let ended = self.ends.partition_point(|end| *end < attempt.invoked);
-        begun - ended > usize::from(!attempt.is_try())
+        begun - ended > usize::from(!attempt.leaves_nothing_if_taken())
     }
 }

@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Broken, Claim, Engine, EngineError, Followed, Guarantee, Hold, How,
-    Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, View, Written,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Conversions, Engine, EngineError, Followed, Guarantee, Hold,
+    How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, Upgraded,
+    View, Written,
 };
 use tokio::sync::oneshot;
 
@@ -192,6 +193,10 @@ impl Engine for Faulty {
     fn memos(&self) -> Option<&dyn Memos> {
         self.inner.memos().map(|_| self as &dyn Memos)
     }
+
+    fn conversions(&self) -> Option<&dyn Conversions> {
+        self.inner.conversions().map(|_| self as &dyn Conversions)
+    }
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -211,6 +216,31 @@ impl Memos for Faulty {
 
     fn follow(&self, name: &Name) -> Option<Followed> {
         memos_of(&*self.inner).follow(name)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Conversions for Faulty {
+    fn downgrade<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Renewed> {
+        Box::pin(async move {
+            match self.call(Request::Downgrade(Box::new(hold.clone()))).await {
+                Reply::Downgrade(answer) => answer,
+                _ => unreachable!("a downgrade is answered by the answer to a downgrade"),
+            }
+        })
+    }
+
+    fn upgrade<'a>(
+        &'a self,
+        hold: &'a Hold,
+        claim: &'a Claim,
+    ) -> BoxFuture<'a, Result<Upgraded, EngineError>> {
+        Box::pin(async move {
+            match self.call(Request::Upgrade(Box::new((hold.clone(), claim.clone())))).await {
+                Reply::Upgrade(answer) => answer,
+                _ => unreachable!("an upgrade is answered by the answer to an upgrade"),
+            }
+        })
     }
 }
 

@@ -2,10 +2,10 @@
 
 use leasehold_core::{
     AllAnswer, Answer, Claim, Engine, EngineError, Fault, Hold, How, MemoWrite, Release, Released, Renewed,
-    Written,
+    Upgraded, Written,
 };
 
-use crate::decorators::{Verb, memos_of};
+use crate::decorators::{Verb, conversions_of, memos_of};
 
 /// A request that changes state.
 #[derive(Clone)]
@@ -15,6 +15,8 @@ pub(super) enum Request {
     Renew(Vec<Hold>),
     Release(Vec<Release>),
     Memo(Box<MemoWrite>),
+    Downgrade(Box<Hold>),
+    Upgrade(Box<(Hold, Claim)>),
 }
 
 /// The answer to a request.
@@ -24,6 +26,8 @@ pub(super) enum Reply {
     Renew(Vec<Renewed>),
     Release(Vec<Released>),
     Memo(Result<Written, EngineError>),
+    Downgrade(Renewed),
+    Upgrade(Result<Upgraded, EngineError>),
 }
 
 impl Request {
@@ -33,6 +37,7 @@ impl Request {
             Self::Renew(_) => Verb::Renew,
             Self::Release(_) => Verb::Release,
             Self::Memo(_) => Verb::Memo,
+            Self::Downgrade(_) | Self::Upgrade(_) => Verb::Convert,
         }
     }
 
@@ -41,6 +46,7 @@ impl Request {
         match self {
             Self::Claim(claim, How::Create) => std::slice::from_ref(claim),
             Self::ClaimAll(claims) => claims,
+            Self::Upgrade(upgrade) => std::slice::from_ref(&upgrade.1),
             _ => &[],
         }
     }
@@ -52,6 +58,11 @@ impl Request {
             Self::Renew(holds) => Reply::Renew(engine.renew(holds).await),
             Self::Release(releases) => Reply::Release(engine.release(releases).await),
             Self::Memo(write) => Reply::Memo(memos_of(engine).write(write).await),
+            Self::Downgrade(hold) => Reply::Downgrade(conversions_of(engine).downgrade(hold).await),
+            Self::Upgrade(upgrade) => {
+                let (hold, claim) = &**upgrade;
+                Reply::Upgrade(conversions_of(engine).upgrade(hold, claim).await)
+            }
         }
     }
 
@@ -64,6 +75,8 @@ impl Request {
             Self::Renew(holds) => Reply::Renew(holds.iter().map(|_| Renewed::Unknown(error())).collect()),
             Self::Release(all) => Reply::Release(all.iter().map(|_| Released::Unknown(error())).collect()),
             Self::Memo(_) => Reply::Memo(Err(error())),
+            Self::Downgrade(_) => Reply::Downgrade(Renewed::Unknown(error())),
+            Self::Upgrade(_) => Reply::Upgrade(Err(error())),
         }
     }
 }

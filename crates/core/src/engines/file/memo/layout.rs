@@ -5,7 +5,7 @@
 //! 8    boot id, 16 bytes       72   lineage, 16 bytes         184  kind, 16 bytes, filled with zeros
 //! 24   written: after boot     88   token                     200  checksum of the rest, 32 bytes
 //! 32   written: time of day    96   whether it has a digest   232  content
-//! 40   keep                    97   unused, zero
+//! 40   keep                    97   whether its hold ends with it
 //! 48   claim id, 16 bytes      144  length of the content
 //! ```
 //!
@@ -17,8 +17,8 @@ use sha2::{Digest, Sha256};
 
 use super::super::table::layout::bytes_at;
 use crate::{
-    ClaimId, Instant, Lineage, MAX_MEMO_BYTES, MAX_MEMO_KEEP, MemoKind, MemoVersion, MemoWrite, NewMemo,
-    Token,
+    ClaimId, HoldAfter, Instant, Lineage, MAX_MEMO_BYTES, MAX_MEMO_KEEP, MemoKind, MemoVersion, MemoWrite,
+    NewMemo, Token,
 };
 
 pub(crate) const MAGIC: &[u8; 8] = b"LHMEMO1\n";
@@ -31,6 +31,7 @@ const NUMBER_AT: usize = 64;
 const LINEAGE_AT: usize = 72;
 const TOKEN_AT: usize = 88;
 const HAS_PRINT_AT: usize = 96;
+const ENDS_HOLD_AT: usize = 97;
 const LEN_AT: usize = 144;
 const PRINT_AT: usize = 152;
 const KIND_AT: usize = 184;
@@ -63,6 +64,9 @@ pub(crate) struct StoredMemo {
     pub(crate) print: Option<[u8; 32]>,
     pub(crate) version: MemoVersion,
     pub(crate) token: Token,
+    /// Whether the hold was about to be released when the memo was written. The release follows at once; readers count
+    /// the hold as released already, so that the write and the release are one step for them (R28).
+    pub(crate) ends_hold: bool,
 }
 
 /// The file of a memo that is written now.
@@ -80,6 +84,7 @@ pub(crate) fn encode(write: &MemoWrite, now: Moment) -> Vec<u8> {
     put(LINEAGE_AT, &write.token.lineage.get().to_le_bytes());
     put(TOKEN_AT, &write.token.number.to_le_bytes());
     put(HAS_PRINT_AT, &[u8::from(memo.digest().is_some())]);
+    put(ENDS_HOLD_AT, &[u8::from(write.after == HoldAfter::Release)]);
     put(LEN_AT, &(memo.bytes().len() as u64).to_le_bytes());
     put(PRINT_AT, memo.digest().unwrap_or(&[0; 32]));
     put(KIND_AT, memo.kind().as_str().as_bytes());
@@ -107,6 +112,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<StoredMemo> {
         print: (bytes[HAS_PRINT_AT] == 1).then(|| bytes_at(bytes, PRINT_AT)),
         version: MemoVersion { id: ClaimId(bytes_at(bytes, ID_AT)), number: number_at(bytes, NUMBER_AT) },
         token: Token { lineage, number: number_at(bytes, TOKEN_AT) },
+        ends_hold: bytes[ENDS_HOLD_AT] == 1,
     })
 }
 
@@ -152,7 +158,7 @@ fn nanos(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HoldAfter, Name};
+    use crate::Name;
 
     const HOUR: Duration = Duration::from_secs(3600);
 

@@ -39,8 +39,8 @@ impl FileEngine {
         let Some(bytes) = memo_dir.read_whole(&file)? else { return Ok(None) };
         let stored = decode(&bytes).ok_or_else(|| foreign_memo_error(&memo_dir.shown_path(&file)))?;
         let Some(left) = left(&bytes, self.moment()) else { return Ok(None) };
-        let is_held = self.is_held_by(&paths, stored.version.id)?;
-        let StoredMemo { kind, bytes, print, version, token } = stored;
+        let is_held = !stored.ends_hold && self.is_held_by(&paths, stored.version.id)?;
+        let StoredMemo { kind, bytes, print, version, token, .. } = stored;
         Ok(Some(Memo { kind, bytes, print, version, token, left, is_held }))
     }
 

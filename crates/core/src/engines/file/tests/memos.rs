@@ -5,7 +5,10 @@ use std::time::SystemTime;
 use super::{helper::Helper, *};
 use crate::{
     Fault, HoldAfter, MemoKind, MemoVersion, MemoWrite, Memos, NewMemo, Written,
-    engines::file::memo::store::{MemoDir, Through},
+    engines::file::memo::{
+        layout::{Moment, encode},
+        store::{MemoDir, Through},
+    },
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -40,6 +43,32 @@ fn sweep(engine: &FileEngine) {
         assert_eq!(write(engine, &sweeper, &grant, number, memo("")).unwrap(), Written::Done);
     }
     release_claim(engine, &sweeper);
+}
+
+/// The writer may be stopped between the write and the release.
+#[test]
+fn a_memo_that_is_written_with_the_release_is_not_seen_under_the_hold() {
+    let scratch = Scratch::new();
+    let (engine, other) = (scratch.engine(), scratch.engine());
+    let holder = claim("n", Mode::Exclusive);
+    let grant = held(create(&engine, &holder));
+    assert_eq!(write(&engine, &holder, &grant, 1, memo("leads")).unwrap(), Written::Done);
+    assert_eq!(read(&other, "n"), Some((b"leads".to_vec(), true)));
+    let (version, token) = (MemoVersion { id: holder.id, number: 2 }, grant.token);
+    let (name, after) = (holder.name.clone(), HoldAfter::Release);
+    let last = MemoWrite { name, version, hold_token: token, token, memo: memo("resigns"), after };
+    let moment = Moment {
+        boot_id: engine.boot_id,
+        since_boot: engine.env.clock.now(),
+        time_of_day: Duration::from_secs(1),
+    };
+    std::fs::write(scratch.dir().join(".state/n.memo"), encode(&last, moment)).unwrap();
+    assert_eq!(read(&other, "n"), Some((b"resigns".to_vec(), false)), "the holder has not released yet");
+    assert!(matches!(
+        create(&other, &claim("n", Mode::Exclusive)),
+        Ok(Answer::Waiting(_) | Answer::Taken(_))
+    ));
+    release_claim(&engine, &holder);
 }
 
 #[test]

@@ -1,27 +1,29 @@
 //! The names that other claims wanted when this client last claimed them.
 
-use std::{collections::HashSet, sync::Mutex};
+use std::{
+    collections::HashSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
-use leasehold_core::Name;
-
-use crate::lock_mutex;
+use crate::Name;
 
 /// The most names that are remembered. When a further name is to be remembered, all earlier ones are forgotten. The
 /// next claim of a forgotten name costs one more request if another claim still wants the name.
 const MAX_NAMES: usize = 4096;
 
 /// Names for which a claim does not expect to be alone.
-#[derive(Default)]
-pub(crate) struct ContendedNames(Mutex<HashSet<Name>>);
+#[derive(Debug, Default)]
+pub struct ContendedNames(Mutex<HashSet<Name>>);
 
 impl ContendedNames {
-    pub(crate) fn has(&self, name: &Name) -> bool {
-        lock_mutex(&self.0).contains(name)
+    /// Whether another claim wanted the name.
+    pub fn has(&self, name: &Name) -> bool {
+        self.lock().contains(name)
     }
 
     /// Records that another claim wanted the name.
-    pub(crate) fn add(&self, name: &Name) {
-        let mut names = lock_mutex(&self.0);
+    pub fn add(&self, name: &Name) {
+        let mut names = self.lock();
         if names.len() >= MAX_NAMES {
             names.clear();
         }
@@ -29,12 +31,16 @@ impl ContendedNames {
     }
 
     /// Records whether another claim was ahead of a claim of the name.
-    pub(crate) fn set(&self, name: &Name, is_contended: bool) {
+    pub fn set(&self, name: &Name, is_contended: bool) {
         if is_contended {
             self.add(name);
         } else {
-            lock_mutex(&self.0).remove(name);
+            self.lock().remove(name);
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<Name>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,6 +3,8 @@
 #![cfg(feature = "sqlx-sqlite")]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod once_in;
+
 use std::{str::FromStr, time::Duration};
 
 use leasehold::{
