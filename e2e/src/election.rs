@@ -89,7 +89,9 @@ pub(crate) async fn observe(state: ClientState, name: &'static str, number: u64)
     while now_nanos() < state.until {
         // Each watch is an observer of its own, with its own order of terms.
         observer += ELECTIONS.len() as u64;
-        let Ok(mut watch) = state.locks.election(name).ttl(ttl(&state.locks)).observe() else { return };
+        let watch = state.locks.election(name).ttl(ttl(&state.locks)).observe();
+        // A client whose task panics fails the round.
+        let mut watch = watch.expect("elections run only on engines with memos, and the locks are open");
         let end = state.until.min(now_nanos() + WATCH_TIME.as_nanos() as u64);
         while now_nanos() < end {
             match timeout(rng.millis(5..100), watch.changed()).await {

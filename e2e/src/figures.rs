@@ -180,6 +180,20 @@ impl Figures {
         self.violations.values().sum()
     }
 
+    /// The kinds of operations of which nothing happened, so that the rounds show nothing of them.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        let has_memos = self.no_memos.is_empty();
+        let kinds = [
+            (true, self.sets, "granted sets"),
+            (has_memos, self.leaders, "leaders"),
+            (has_memos, self.sights, "leaders seen"),
+            (has_memos, self.stored, "stored results"),
+            (has_memos, self.replays, "replayed results"),
+        ];
+        kinds.into_iter().filter(|(expected, count, _)| *expected && *count == 0).map(|kind| kind.2).collect()
+    }
+
     /// Returns true if there is no violation and the checker gave up on no lock.
     #[must_use]
     pub fn holds(&self) -> bool {
@@ -212,7 +226,7 @@ impl Parts {
         let is_of_set =
             || self.parts.contains(&event.attempt) && KEYS.iter().all(|(key, _)| event.lock != *key);
         match event.what {
-            What::Part => drop(self.parts.insert(event.attempt)),
+            What::Part { .. } => drop(self.parts.insert(event.attempt)),
             What::PublishInv { number: 0 } => drop(self.candidates.insert(event.attempt)),
             What::StoreInv { .. } => drop(self.runs.insert(event.attempt)),
             What::Seen { .. } => figures.sights += 1,
@@ -266,5 +280,29 @@ impl fmt::Display for Figures {
             row(&format!("  {invariant}"), &format!("{violations} of {checked}"))?;
         }
         row("undecided", &self.undecided)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_without_one_kind_of_operation_show_nothing_of_it() {
+        let all = Figures { sets: 1, leaders: 1, sights: 1, stored: 1, replays: 1, ..Figures::default() };
+        assert!(all.missing().is_empty());
+        let lacking = [
+            Figures { sets: 0, ..all.clone() },
+            Figures { leaders: 0, ..all.clone() },
+            Figures { sights: 0, ..all.clone() },
+            Figures { stored: 0, ..all.clone() },
+            Figures { replays: 0, ..all.clone() },
+        ];
+        for figures in lacking {
+            assert_eq!(figures.missing().len(), 1, "{figures}");
+        }
+        let without_memos = Figures { sets: 1, no_memos: "no clock".to_owned(), ..Figures::default() };
+        assert!(without_memos.missing().is_empty());
+        assert_eq!(Figures { sets: 0, ..without_memos }.missing(), ["granted sets"]);
     }
 }

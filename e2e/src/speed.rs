@@ -18,6 +18,8 @@ pub struct EngineSpeed {
     pub precision: Duration,
     /// How much longer than its ttl a record can stay on the server.
     pub overdue: Duration,
+    /// How much longer than asked for the result of work that is done one time may be kept.
+    pub kept_longer: Duration,
     /// For how long a server that is cut off from the others may report old state to an admin client.
     pub stale: Duration,
     /// I7: how long a lock may be free while the claim of a live process waits.
@@ -47,6 +49,7 @@ const FINE: EngineSpeed = EngineSpeed {
     recovery_time: Duration::from_secs(3),
     precision: Duration::from_millis(2),
     overdue: Duration::ZERO,
+    kept_longer: Duration::ZERO,
     stale: Duration::ZERO,
     wake: WAKE,
     entry_life: MIN_ENTRY_LIFE,
@@ -108,12 +111,14 @@ const FOREIGN_TABLE: EngineSpeed =
 
 /// etcd counts leases in full seconds and reports only complete seconds. It looks for expired leases twice a second. If
 /// a minimum hold time is shorter than the shortest lease, and no client is left to end the hold, the name stays taken
-/// for the length of the shortest lease. A restarted server gives every lease its full ttl again.
+/// for the length of the shortest lease. A restarted server gives every lease its full ttl again. Results share leases,
+/// so they may be kept up to a minute longer.
 const ETCD: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     recovery_time: Duration::from_secs(8),
     precision: Duration::from_secs(1),
     overdue: Duration::from_secs(3),
+    kept_longer: Duration::from_secs(60),
     stale: Duration::ZERO,
     wake: WAKE,
     entry_life: MIN_ENTRY_LIFE,
@@ -134,6 +139,7 @@ const ZOOKEEPER: EngineSpeed = EngineSpeed {
     recovery_time: Duration::from_secs(12),
     precision: Duration::from_secs(1),
     overdue: Duration::from_secs(8),
+    kept_longer: Duration::ZERO,
     stale: Duration::ZERO,
     wake: WAKE,
     entry_life: MIN_ENTRY_LIFE,

@@ -16,7 +16,7 @@ pub const TTL: Duration = Duration::from_secs(1);
 
 /// The names that all clients contend for. The first letter says whether the lock is a mutex, a read-write lock or a
 /// semaphore.
-pub const LOCKS: [&str; 8] = ["m0", "m1", "m2", "m3", "m4", "m5", "r0", "s0"];
+pub const LOCKS: [&str; 8] = ["m0", "m1", "m2", "m4", "r0", "r1", "s0", "s1"];
 
 /// Whether tasks always await the answer to a release of this lock, and never drop an acquire of this lock before it
 /// returns. Then the history shows when the lock is free, as I7 needs.

@@ -29,6 +29,7 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
     terms.entry_life = entry_life(speed.ttl).max(speed.entry_life) + CLAIM_TIME.min(speed.ttl);
     terms.precision = speed.precision;
     terms.overdue = speed.overdue;
+    terms.kept_longer = speed.kept_longer;
     terms.stale = speed.stale;
     terms.over_limit = OVER_LIMIT;
     terms.wake = speed.wake;

@@ -40,8 +40,13 @@ fn smoke_for(engine: &str, time: Duration, part: u64) {
     let random = Rng::random_seed();
     let mut sum = Figures::default();
     let mut seeds = [1, random].into_iter().chain(random + 1..).take(MAX_ROUNDS as usize);
-    while sum.operations < OPERATIONS / part || sum.all_faults() < FAULTS / part || sum.rounds < 2 {
-        let seed = seeds.next().unwrap_or_else(|| panic!("too little happens:\n{sum}"));
+    while sum.operations < OPERATIONS / part
+        || sum.all_faults() < FAULTS / part
+        || sum.rounds < 2
+        || !sum.missing().is_empty()
+    {
+        let too_little = || panic!("too little happens, missing: {:?}\n{sum}", sum.missing());
+        let seed = seeds.next().unwrap_or_else(too_little);
         println!("{engine}, seed {seed}");
         let program = Path::new(env!("CARGO_BIN_EXE_leasehold-e2e"));
         let Outcome { figures, complaints, .. } = Round { engine, seed, time, program }.run(|_| ()).unwrap();

@@ -107,6 +107,11 @@ impl MemoFollower {
         self.answered_at
     }
 
+    /// Whether nothing was read yet, or the newest read was dropped before its answer.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.next_read_at == READ_NOW
+    }
+
     /// The next memo that is read is returned, whatever was returned before.
     pub(crate) const fn forget(&mut self) {
         self.last = None;

@@ -184,7 +184,9 @@ impl Once {
     }
 
     /// [`run`](Self::run), but waits for at most `limit` until the work begins or its result is there, also if the
-    /// engine does not answer. The work itself has no limit; see [`max_hold`](Self::max_hold).
+    /// engine does not answer. The limit includes the requests after the grant, which look for a result: a run that is
+    /// granted near its end may be given up, so choose a limit of many round trips. The work itself has no limit; see
+    /// [`max_hold`](Self::max_hold).
     ///
     /// # Errors
     /// As [`run`](Self::run); [`is_timed_out`](Error::is_timed_out) if another run went on all the time;

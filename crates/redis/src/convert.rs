@@ -19,7 +19,11 @@ impl RedisEngine {
         let slot = self.keys(&hold.name)?.slot;
         let item = |_: &Route| Ok([self.renewal_item(hold)?].into());
         let word = answer_of(self.reach.run(slot, Script::Downgrade, item).await?)?;
-        Ok(read_renewed(&word, hold))
+        let renewed = read_renewed(&word, hold);
+        if matches!(renewed, Renewed::Extended { .. }) && self.followers.ended_by_conversion(hold.id) {
+            self.notify_followers(&hold.name).await;
+        }
+        Ok(renewed)
     }
 
     async fn upgrade_now(&self, hold: &Hold, claim: &Claim) -> Result<Upgraded, EngineError> {
@@ -49,7 +53,7 @@ impl RedisEngine {
         };
         let upgraded = self.read_upgraded(claim, &reply)?;
         if matches!(upgraded, Upgraded::Held(_)) {
-            if self.followers.ended_by_upgrade(hold.id) {
+            if self.followers.ended_by_conversion(hold.id) {
                 self.notify_followers(&hold.name).await;
             }
             // Without the replicas, a fail-over could bring back the shared hold. Core repeats the request.

@@ -109,8 +109,8 @@ impl MemoFollowers {
         self.lock().writers.remove(&id);
     }
 
-    /// Forgets a claim whose hold ended by an upgrade; false if it wrote no memo.
-    pub(crate) fn ended_by_upgrade(&self, id: ClaimId) -> bool {
+    /// Forgets a claim whose hold was converted, and so writes no memos any more; false if it wrote none.
+    pub(crate) fn ended_by_conversion(&self, id: ClaimId) -> bool {
         self.lock().writers.remove(&id)
     }
 

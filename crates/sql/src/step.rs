@@ -264,7 +264,8 @@ impl Snapshot {
         self.changes_to(reply, notifications, saved_state, newest_token, &tombstones)
     }
 
-    /// Whether this claim holds the name now, unbroken; with `token`, whether its hold has this first token.
+    /// Whether this claim holds the name exclusively now, unbroken; with `token`, whether its hold has this first
+    /// token.
     pub(crate) fn is_held_by(&self, id: ClaimId, token: Option<Token>) -> bool {
         let mut lock_state = self.lock_state();
         let mut tombstones = Tombstones::default();

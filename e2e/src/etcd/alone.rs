@@ -11,6 +11,9 @@ use crate::{
     world::{Fault, Promise},
 };
 
+/// The fault that loses no answer.
+pub(super) const COMPACTED: &str = "compacted";
+
 /// The only server.
 pub struct Alone(EtcdServer);
 
@@ -44,7 +47,7 @@ impl System for Alone {
                 begin: |w, _| w.system.0.kill(),
                 end: |w, _| w.system.0.restart(),
             },
-            Fault { name: "compacted", lasts: 1..10, begin: |w, _| w.system.compact(), end: |_, _| {} },
+            Fault { name: COMPACTED, lasts: 1..10, begin: |w, _| w.system.compact(), end: |_, _| {} },
         ]
     }
 

@@ -305,7 +305,7 @@ pub struct Memo {
     pub token: Token,
     /// How long it is still kept, unless it is written again.
     pub left: Duration,
-    /// Whether the claim that wrote it still held the name, unbroken, at the read.
+    /// Whether the claim that wrote it still held the name exclusively, unbroken, at the read.
     pub is_held: bool,
 }
 

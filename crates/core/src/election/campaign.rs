@@ -31,7 +31,8 @@ impl Election {
     }
 
     /// [`campaign`](Self::campaign), but waits for at most `limit` until it leads and its value is published, also if
-    /// the engine does not answer.
+    /// the engine does not answer. The limit includes the requests after the grant, which publish the value: a campaign
+    /// that is granted near its end may be given up, so choose a limit of many round trips.
     ///
     /// ```
     /// # pollster::block_on(async {

@@ -42,8 +42,9 @@ impl Guard {
     /// convert holds (then nothing was sent); [`is_invalid`](Error::is_invalid) for a guard that is not exclusive, or
     /// whose [`Owner`](crate::Owner) has entered the hold again; [`is_lost`](Error::is_lost) if the hold had ended;
     /// [`is_unknown`](Error::is_unknown) if the engine did not answer as long as the hold was valid, for at most 30 s:
-    /// the guard is then shared, and it is not known whether other readers can get the name. [`ErrorKind::Forked`] in a
-    /// child process. Otherwise the engine's error, with which the guard stays exclusive.
+    /// the guard is then shared, and other readers can get the name when the engine has answered: each renewal repeats
+    /// the downgrade. [`ErrorKind::Forked`] in a child process. Otherwise the engine's error, with which the guard
+    /// stays exclusive.
     pub async fn downgrade(self) -> Result<Self, NotConverted> {
         convert(self, Mode::Shared).await
     }
@@ -82,8 +83,9 @@ impl Guard {
     /// cannot convert holds (then nothing was sent); [`is_invalid`](Error::is_invalid) for a guard that is not shared,
     /// or that shares an exclusive hold of its [`Owner`](crate::Owner); [`is_lost`](Error::is_lost) if the hold had
     /// ended; [`is_unknown`](Error::is_unknown) if the engine did not answer as long as the hold was valid, for at most
-    /// 30 s: the guard is then shared, and [not valid](Self::check) until it is certain that it was not upgraded.
-    /// [`ErrorKind::Forked`] in a child process. Otherwise the engine's error, with which the guard stays shared.
+    /// 30 s, or if an earlier upgrade is not settled: the guard is then shared, and [not valid](Self::check) until it
+    /// is certain that it was not upgraded. [`ErrorKind::Forked`] in a child process. Otherwise the engine's error,
+    /// with which the guard stays shared.
     pub async fn try_upgrade(self) -> Result<Self, NotConverted> {
         convert(self, Mode::Exclusive).await
     }

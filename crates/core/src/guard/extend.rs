@@ -18,7 +18,7 @@ impl Guard {
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) if the hold does not exist; [`is_unknown`](Error::is_unknown) if the engine did not
-    /// answer.
+    /// answer, or if an [upgrade](Self::try_upgrade) that failed may still be applied.
     pub async fn confirm(&self) -> Result<(), Error> {
         self.confirm_until(None).await
     }

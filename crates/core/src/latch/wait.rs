@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Arrivals, Latch};
-use crate::{BoxFuture, Error, ErrorKind, contract::time::format_duration};
+use crate::{BoxFuture, Error, ErrorKind, Name, contract::time::format_duration};
 
 impl Latch {
     /// Waits until all parties have counted down. An outage of the engine is waited for.
@@ -78,8 +78,7 @@ impl Latch {
         let name = self.checked()?;
         let mut follower = self.locks.follow_memo(name.as_str())?;
         let shared = self.locks.shared();
-        let alarm = limit.map(|limit| shared.alarm(shared.now().after(limit)));
-        // What was read last.
+        // What was read last. It is used only after a read was answered.
         let mut seen: Result<Arrivals, Error> = Ok(Arrivals::none(self.count));
         let open = async {
             loop {
@@ -97,21 +96,38 @@ impl Latch {
             }
         };
         let open: BoxFuture<'_, _> = Box::pin(open);
-        let Some(alarm) = alarm else { return open.await };
+        let Some(limit) = limit else { return open.await };
+        let alarm = shared.alarm(shared.now().after(limit));
         tokio::select! {
             biased;
             opened = open => return opened,
             _ = alarm => {}
         }
         shared.check_open()?;
-        let missing = seen?.missing();
+        if follower.is_unanswered() {
+            seen = self.read_at_limit(&name, limit).await;
+        }
+        let arrivals = seen?;
+        if arrivals.is_open() {
+            return Ok(arrivals);
+        }
         let (engine, name_text) = (self.locks.profile().engine, name.as_str());
-        let limit = format_duration(limit.unwrap_or_default());
+        let (missing, count, limit) = (arrivals.missing(), self.count, format_duration(limit));
         let message = format!(
-            "{engine} latch {name_text:?}: {missing} of {} parties had not counted down after {limit}",
-            self.count
+            "{engine} latch {name_text:?}: {missing} of {count} parties had not counted down after {limit}"
         );
         Err(Error::new(ErrorKind::TimedOut, message).of_name(&name))
+    }
+
+    /// Reads the latch at the end of a wait, in the short time by which it may pass its limit.
+    async fn read_at_limit(&self, name: &Name, limit: Duration) -> Result<Arrivals, Error> {
+        let read = self.locks.read_memo_of(name);
+        if let Some(memo) = self.locks.shared().done_within(Duration::ZERO, read).await {
+            return self.arrivals_of(name, memo?);
+        }
+        let (engine, name_text, limit) = (self.locks.profile().engine, name.as_str(), format_duration(limit));
+        let message = format!("{engine} latch {name_text:?}: not read in time: no answer within {limit}");
+        Err(Error::new(ErrorKind::Unreachable, message).of_name(name))
     }
 }
 

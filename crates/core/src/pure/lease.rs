@@ -194,6 +194,11 @@ impl Lease {
         }
     }
 
+    /// After a confirmed renewal: the hold stays in doubt, because what put it in doubt may still happen.
+    pub(crate) const fn stay_in_doubt(&mut self) {
+        self.in_doubt = true;
+    }
+
     /// Compares the time that the hold had left before a renewal with this lease, and stores the change that another
     /// program made. The renewal was sent at `sent_at` and answered at `now`; call this before
     /// [`renewed`](Self::renewed). Returns the change if the renewal before did not find the same.

@@ -22,7 +22,8 @@ pub enum Missed {
     Skip,
     /// The latest of them is run, and the earlier ones are not.
     Latest,
-    /// The latest so many of them are run one after another, the oldest first: 1 to 1,000.
+    /// The latest so many of them are run one after another, the oldest first: 1 to 1,000. One whose work fails is
+    /// tried again until the next tick is due, and is then passed over.
     All(u32),
 }
 
@@ -51,19 +52,49 @@ pub(crate) struct Plan {
 pub(crate) struct Progress {
     /// The newest record that the process has read or written.
     pub(crate) record: TickRecord,
-    /// Ticks up to this time are no concern of this process: nothing was recorded when it began.
+    /// Ticks up to this time are no concern of this process: nothing was recorded when it began, or the last of them
+    /// has failed here for too long.
     pub(crate) floor: Option<Due>,
+    /// The tick whose work has failed here.
+    pub(crate) failing: Option<Failing>,
     /// The tick that this process waited for when it became due.
     pub(crate) awaited: Option<Due>,
 }
 
+/// A tick whose work has failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failing {
+    due: Due,
+    /// The tick after its first failure: when this is due, the failing one is passed over.
+    until: Due,
+}
+
 impl Progress {
     /// Nothing is known.
-    pub(crate) const NONE: Self = Self { record: TickRecord::EMPTY, floor: None, awaited: None };
+    pub(crate) const NONE: Self =
+        Self { record: TickRecord::EMPTY, floor: None, failing: None, awaited: None };
 
-    /// The clock of the process shows `now`. If it was set back, the process begins anew at this time.
+    /// The clock of the process shows `now`. If it was set back, or if all that is recorded is ahead of it, the process
+    /// begins anew at this time.
     pub(crate) fn note_time(&mut self, now: Due) {
-        self.floor = self.floor.map(|floor| if floor > now.plus(CLOCK_TOLERANCE) { now } else { floor });
+        if let Some(failing) = self.failing.filter(|failing| failing.until <= now) {
+            self.floor = self.floor.max(Some(failing.due));
+            self.failing = None;
+        }
+        let begins_anew = match self.floor {
+            Some(floor) => floor > now.plus(CLOCK_TOLERANCE),
+            None => self.record.settled_until(now).is_none(),
+        };
+        if begins_anew {
+            self.floor = Some(now);
+        }
+    }
+
+    /// The work of a tick has failed. `next`: the next tick after this moment.
+    pub(crate) fn note_failed(&mut self, due: Due, next: Option<Due>) {
+        if self.failing.is_none_or(|failing| failing.due != due) {
+            self.failing = next.map(|until| Failing { due, until });
+        }
     }
 }
 

@@ -89,16 +89,23 @@ impl TickRecord {
             }
         }
         while self.spans.len() > MAX_SPANS {
-            self.close_smallest_gap();
+            self.close_gap();
         }
         self
     }
 
-    /// Joins the two spans that are closest to each other: between ticks that were skipped, and not between the present
-    /// and a tick of a fast clock.
-    fn close_smallest_gap(&mut self) {
-        let gap = |index: &usize| self.spans[*index].first.since(self.spans[index - 1].last);
-        if let Some(index) = (1..self.spans.len()).min_by_key(gap) {
+    /// Joins two spans. In the gap between the present and a tick of a fast clock there are ticks that are still to be
+    /// run. It is over for every clock when as much time has passed since its end as it is long. So the gap that is
+    /// shortest in relation to that time is closed.
+    fn close_gap(&mut self) {
+        let latest = self.latest().unwrap_or(Due::from_unix_millis(0));
+        let ratio = |index: &usize| {
+            let end = self.spans[*index].first;
+            let length = end.since(self.spans[index - 1].last).as_millis();
+            // In millionths.
+            length * 1_000_000 / latest.since(end).as_millis().max(1)
+        };
+        if let Some(index) = (1..self.spans.len()).min_by_key(ratio) {
             self.spans[index - 1].last = self.spans[index].last;
             self.spans.remove(index);
         }
@@ -241,6 +248,21 @@ mod tests {
         let now = at(200 * HOUR);
         assert!(record.is_settled(at(199 * HOUR), now) && !record.is_settled(now, now));
         assert!((1..200).all(|tick| record.is_settled(at(tick * HOUR), at(HOUR))), "also for a slow clock");
+    }
+
+    #[test]
+    fn the_gap_that_is_closed_is_over_for_every_clock() {
+        // 15 long gaps; then a process whose clock is two hours fast, which skips ticks too.
+        let record = after_ticks((1..=16).map(|tick| tick * 12 * HOUR));
+        let began = 16 * 12 * HOUR;
+        for step in [2 * MINUTE, 20 * MINUTE] {
+            let mut record = record.clone();
+            for now in (began..began + 100 * MINUTE).step_by(step as usize) {
+                record = record.with(at(now + 2 * HOUR), None);
+                let due = at(now + MINUTE);
+                assert!(record.spans.len() <= MAX_SPANS && !record.is_settled(due, due), "{now}: {record:?}");
+            }
+        }
     }
 
     #[test]

@@ -118,7 +118,8 @@ impl TickRequest {
         self.clone().run_or_skip(Waiting::UntilDone, work)
     }
 
-    /// [`run`](Self::run), but waits for at most `limit` for a run that is going on.
+    /// [`run`](Self::run), but waits for at most `limit` for a run that is going on. The limit includes the requests
+    /// after the grant, which look whether the tick has run.
     ///
     /// # Errors
     /// As [`run`](Self::run); [`is_timed_out`](Error::is_timed_out) if another run went on all the time.

@@ -3,11 +3,11 @@
 use std::{fmt::Display, pin::pin, time::Duration};
 
 use crate::{
-    Due, Error, ErrorKind, Missed, Schedule, Tick,
+    Due, Error, ErrorKind, Loss, Missed, Schedule, Tick, TickError,
     schedule::{
         plan::{Progress, Step, awaited_at},
         record::CLOCK_TOLERANCE,
-        turn::{Begun, OpenTick, Place},
+        turn::{Begun, OpenTick, Place, Recorded},
     },
     turn::Waiting,
 };
@@ -43,7 +43,7 @@ impl Schedule {
     /// Errors that do not pass: [`is_misconfigured`](Error::is_misconfigured) if the engine stores no memos (then
     /// nothing was sent), or if a memo of another kind is stored under the name; [`is_invalid`](Error::is_invalid) for
     /// an invalid name, timetable or option; [`is_denied`](Error::is_denied); [`is_closed`](Error::is_closed) after
-    /// `Locks::close`, and [`ErrorKind::Forked`]. Other errors are logged, and tried again.
+    /// `Locks::close`; [`ErrorKind::Forked`] and [`ErrorKind::Internal`]. Other errors are logged, and tried again.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue, or drops the work and then releases in the background. The tick that ran
@@ -128,6 +128,14 @@ enum Woken {
     ClockSetBack,
 }
 
+/// What ends a pause after a failure.
+#[derive(Clone, Copy)]
+enum Pause {
+    At(Due),
+    /// This tick becomes due before the pause is over. It is awaited as any other tick.
+    Tick(Due),
+}
+
 /// A process that runs a schedule.
 struct Runner {
     schedule: Schedule,
@@ -136,8 +144,8 @@ struct Runner {
     has_begun: bool,
     /// How many attempts have failed in a row.
     failures: u32,
-    /// Until when to pause after a failure.
-    pause_until: Option<Due>,
+    /// The pause after a failure.
+    pause: Option<Pause>,
     /// The tick of a fast clock of which the log was told.
     reported: Option<Due>,
 }
@@ -145,7 +153,7 @@ struct Runner {
 impl Runner {
     const fn new(schedule: Schedule) -> Self {
         let progress = Progress::NONE;
-        Self { schedule, progress, has_begun: false, failures: 0, pause_until: None, reported: None }
+        Self { schedule, progress, has_begun: false, failures: 0, pause: None, reported: None }
     }
 
     /// Waits for the next tick that this process is to run; `None` if the timetable has none.
@@ -154,20 +162,29 @@ impl Runner {
         if let Some(problem) = self.schedule.plan.problem() {
             return Err(Error::invalid(format!("schedule {:?}: {problem}", self.name())));
         }
+        if !self.has_begun {
+            // An outage at this time does not put off the begin of the schedule.
+            let begins_at = self.progress.floor.unwrap_or_else(|| self.schedule.options.now());
+            self.progress.floor = Some(begins_at);
+        }
         loop {
             match self.try_next_tick().await {
-                Err(error) if !is_final(&error) => self.note_failure(&error),
+                Err(error) if !is_final(&error) => self.note_failure(&error, true),
                 next => return next,
             }
         }
     }
 
     async fn try_next_tick(&mut self) -> Result<Option<OpenTick>, Error> {
-        if let Some(until) = self.pause_until {
+        match self.pause {
             // If the clock is set back, the pause ends early.
-            let _ = self.sleep_until(until).await?;
-            self.pause_until = None;
+            Some(Pause::At(until)) => {
+                let _ = self.sleep_until(until).await?;
+            }
+            Some(Pause::Tick(due)) => self.wait_for(due).await?,
+            None => {}
         }
+        self.pause = None;
         if !self.has_begun {
             self.begin().await?;
         }
@@ -203,11 +220,11 @@ impl Runner {
         }
     }
 
-    /// Reads the record. If there is none, the schedule begins now.
+    /// Reads the record. If there is one, the schedule began before this process.
     async fn begin(&mut self) -> Result<(), Error> {
         let options = &self.schedule.options;
         let (record, _) = options.read(&options.request.valid_name()?).await?;
-        self.progress.floor = record.is_empty().then(|| options.now());
+        self.progress.floor = self.progress.floor.filter(|_| record.is_empty());
         self.progress.record = record;
         self.has_begun = true;
         self.report_fast_clock();
@@ -226,25 +243,37 @@ impl Runner {
 
     /// Ends the tick whose work has ended with `done`; an error if it was cancelled.
     async fn end<E: Display>(&mut self, open: OpenTick, done: Result<Result<(), E>, Error>) {
-        match self.schedule.options.end(open, done).await {
+        let due = open.tick.due();
+        let error = match self.schedule.options.end(open, done).await {
             Ok(record) => {
                 self.progress.record = record;
                 self.failures = 0;
                 self.report_fast_clock();
+                return;
             }
-            Err(error) => self.note_failure(&error),
+            Err(error) => error,
+        };
+        self.note_failure(&error, self.schedule.options.recorded == Recorded::AfterWork);
+        if is_of_work(&error) {
+            let now = self.schedule.options.now();
+            self.progress.note_failed(due, self.schedule.plan.timetable.next_after(now));
         }
     }
 
     /// Logs the failure, and pauses before the next attempt, at most until the next tick.
-    fn note_failure(&mut self, error: &impl Display) {
-        tracing::warn!(name = self.name(), %error, "a tick of the schedule has failed: it is tried again");
+    fn note_failure(&mut self, error: &impl Display, is_retried: bool) {
+        let name = self.name();
+        if is_retried {
+            tracing::warn!(name, %error, "a tick of the schedule has failed: it is tried again");
+        } else {
+            tracing::warn!(name, %error, "a tick of the schedule has failed: it runs at most once, so it is over");
+        }
         let doubled = FIRST_PAUSE * 2_u32.saturating_pow(self.failures.min(16));
         self.failures += 1;
         let now = self.schedule.options.now();
         let end = now.plus(doubled.min(LONGEST_PAUSE));
         let next = self.schedule.plan.timetable.next_after(now);
-        self.pause_until = Some(next.map_or(end, |next| next.min(end)));
+        self.pause = Some(next.filter(|next| *next <= end).map_or(Pause::At(end), Pause::Tick));
     }
 
     /// Logs, one time for each, a tick that was recorded far ahead of the clock of this process.
@@ -291,6 +320,15 @@ impl Runner {
 
     fn name(&self) -> &str {
         self.schedule.options.request.name_text()
+    }
+}
+
+/// Whether it is the work that has failed, or took longer than it may, and not the engine.
+fn is_of_work<E>(error: &TickError<E>) -> bool {
+    match error {
+        TickError::Work(_) => true,
+        TickError::Cancelled(error) => error.kind() == ErrorKind::Lost(Loss::MaxHold),
+        TickError::NotBegun(_) | TickError::Unconfirmed(_) => false,
     }
 }
 

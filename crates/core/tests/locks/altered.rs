@@ -1,10 +1,11 @@
-//! The memory engine with another profile, or with other memos.
+//! The memory engine with another profile, with other memos, or with other answers to conversions.
 
 use std::sync::{Arc, Mutex};
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Claim, Conversions, Engine, EngineError, Followed, Hold, How, Keeper,
-    Locks, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, Written,
+    AllAnswer, Answer, BoxFuture, Claim, Conversions, Engine, EngineError, Fault, Followed, Hold, How,
+    Keeper, Locks, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, Upgraded,
+    Written,
     memory::{MemoryEngine, MemoryStore},
 };
 
@@ -17,6 +18,8 @@ pub(crate) struct Altered {
     has_memos: bool,
     /// What every read of a memo answers, if it is set: as a replica that is behind.
     old_memo: Mutex<Option<Memo>>,
+    /// What every conversion answers, without being applied, if it is set.
+    refusal: Mutex<Option<Fault>>,
 }
 
 impl Altered {
@@ -25,12 +28,21 @@ impl Altered {
         let mut profile = engine.profile().clone();
         change(&mut profile);
         let has_memos = profile.no_memos.is_none();
-        Self { engine, profile, has_memos, old_memo: Mutex::default() }
+        Self { engine, profile, has_memos, old_memo: Mutex::default(), refusal: Mutex::default() }
     }
 
     /// From now on every read answers this memo; with `None`, the stored one.
     pub(crate) fn read_always(&self, memo: Option<Memo>) {
         *self.old_memo.lock().unwrap() = memo;
+    }
+
+    /// From now on every conversion is refused with this fault; with `None`, it is applied.
+    pub(crate) fn refuse_conversions(&self, fault: Option<Fault>) {
+        *self.refusal.lock().unwrap() = fault;
+    }
+
+    fn refusal(&self) -> Option<EngineError> {
+        self.refusal.lock().unwrap().map(|fault| EngineError::new(fault, "it is a test"))
     }
 }
 
@@ -74,7 +86,27 @@ impl Engine for Altered {
     }
 
     fn conversions(&self) -> Option<&dyn Conversions> {
-        self.engine.conversions().filter(|_| self.profile.no_conversion.is_none())
+        self.profile.no_conversion.is_none().then_some(self)
+    }
+}
+
+impl Conversions for Altered {
+    fn downgrade<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Renewed> {
+        match self.refusal() {
+            Some(error) => Box::pin(async { Renewed::Unknown(error) }),
+            None => self.engine.downgrade(hold),
+        }
+    }
+
+    fn upgrade<'a>(
+        &'a self,
+        hold: &'a Hold,
+        claim: &'a Claim,
+    ) -> BoxFuture<'a, Result<Upgraded, EngineError>> {
+        match self.refusal() {
+            Some(error) => Box::pin(async { Err(error) }),
+            None => self.engine.upgrade(hold, claim),
+        }
     }
 }
 

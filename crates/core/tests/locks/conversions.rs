@@ -398,7 +398,13 @@ fn a_dropped_conversion_leaves_nothing() {
 }
 
 #[derive(Default)]
-struct Lines(std::sync::Mutex<Vec<String>>);
+pub(crate) struct Lines(std::sync::Mutex<Vec<String>>);
+
+impl Lines {
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
 
 impl Observe for Lines {
     fn event(&self, event: &Event<'_>) {
@@ -431,5 +437,5 @@ fn a_conversion_has_an_event_and_the_end_has_the_new_mode() {
         "lost exclusive",
         "released exclusive",
     ];
-    assert_eq!(*lines.0.lock().unwrap(), expected);
+    assert_eq!(lines.all(), expected);
 }

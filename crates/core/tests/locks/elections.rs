@@ -117,7 +117,9 @@ fn a_limited_campaign_that_is_not_published_ends_in_time_and_frees_the_name() {
         slow.hold_requests(Verb::Memo);
         let campaign = locks.election("n").value("late").campaign_within(Duration::from_secs(1));
         let led = timeout(Duration::from_millis(1100), campaign).await.expect("I12");
-        assert!(led.unwrap_err().is_unreachable());
+        let error = led.unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+        assert!(error.to_string().contains("not finished within 1s"), "it was granted: {error}");
         slow.open(Verb::Memo);
         let next = other.election("n").value("next").campaign_within(Duration::from_secs(1)).await.unwrap();
         assert_leader(&other.election("n").leader().await.unwrap().unwrap(), "next", &next);

@@ -154,6 +154,33 @@ fn a_wait_outlasts_an_outage() {
 }
 
 #[test]
+fn a_limited_wait_names_no_count_that_it_has_not_read() {
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, ..) = new_client(&store, &env);
+        let (cut_off, slow) = slow_client(&store, &env);
+        slow.hold_requests(Verb::Inspect);
+        let began = Instant::now();
+        let unread = import(&cut_off).wait_within(SECOND / 2).await.unwrap_err();
+        assert!(unread.is_unreachable() && began.elapsed() < SECOND, "{unread}");
+        slow.open(Verb::Inspect);
+        // The latch is read, and the next read is not answered.
+        let waiting = tokio::spawn(import(&cut_off).wait_within(SECOND * 3 / 2));
+        sleep(SECOND).await;
+        slow.hold_requests(Verb::Inspect);
+        import(&locks).count_down("a").await.unwrap();
+        let stale = waiting.await.unwrap().unwrap_err();
+        assert!(stale.is_unreachable(), "{stale}");
+        // A read that is under way at the limit is answered soon after it.
+        let waiting = tokio::spawn(import(&cut_off).wait_within(SECOND / 2));
+        sleep(Duration::from_millis(510)).await;
+        slow.open(Verb::Inspect);
+        let late = waiting.await.unwrap().unwrap_err();
+        assert!(late.is_timed_out() && late.to_string().contains("2 of 3 parties"), "{late}");
+    });
+}
+
+#[test]
 fn the_names_of_all_parties_fit_into_one_memo() {
     let world = World::new();
     let locks = world.client();

@@ -13,6 +13,7 @@ mod cleanup;
 #[cfg(all(feature = "file", target_os = "linux"))]
 mod conformance;
 mod conversions;
+mod conversions_unsettled;
 mod doubt;
 mod elections;
 mod events;

@@ -1,7 +1,7 @@
 //! Builds the history of an attempt, event by event.
 
 use super::attempt_history::{
-    Acceptance, AttemptHistory, CheckCall, Failure, Granted, Outcome, Published, ReleaseCall, Renewal,
+    Acceptance, AttemptHistory, CheckCall, Failure, Granted, Outcome, Part, Published, ReleaseCall, Renewal,
     Storing, Write,
 };
 use crate::history::{Event, What};
@@ -15,7 +15,7 @@ pub(super) fn apply_event<'h>(
     let t = event.t;
     match &event.what {
         What::AcqInv { .. } => {}
-        What::Part => attempt.is_part = true,
+        What::Part { single } => attempt.part = Some(if *single { Part::Single } else { Part::Unknown }),
         What::Enq => attempt.queued = attempt.queued.or(Some(t)),
         What::AcqOk { token, lineage, deadline, ttl, asked, watched, fixed } => {
             let (deadline, ttl, sent_at, watched, fixed) = (*deadline, *ttl, *asked, *watched, *fixed);

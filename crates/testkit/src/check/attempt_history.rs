@@ -23,9 +23,8 @@ pub(super) struct AttemptHistory<'h> {
     pub(super) outer_attempt: Option<AttemptId>,
     /// Whether the attempt can make several claims, one after the other.
     pub(super) retries: bool,
-    /// Whether the attempt is a part of a larger request, so that it may hold the lock at times that the history does
-    /// not show.
-    pub(super) is_part: bool,
+    /// How the attempt is a part of a larger request. `None`: it is a request of its own.
+    pub(super) part: Option<Part>,
     /// When the claim was first seen in the queue.
     pub(super) queued: Option<u64>,
     pub(super) grant: Option<Granted<'h>>,
@@ -52,6 +51,16 @@ pub(super) struct AttemptHistory<'h> {
     pub(super) killed_at: Option<u64>,
     /// All events of the attempt.
     pub(super) events: Vec<usize>,
+}
+
+/// A part of a larger request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// It may hold the lock at times that the history does not show.
+    Unknown,
+    /// It makes a single claim that is never queued. If the claim is not answered "taken", it may be granted for a
+    /// moment although the larger request fails.
+    Single,
 }
 
 /// The grant of an attempt.
@@ -229,14 +238,30 @@ impl AttemptHistory<'_> {
         self.limit == Some(0)
     }
 
-    /// Whether the attempt leaves nothing if it is answered "taken": it is a try, and no part of a larger request.
-    pub(super) fn leaves_nothing_if_taken(&self) -> bool {
-        self.is_try() && !self.is_part
+    /// Whether the attempt is a part of a larger request.
+    pub(super) fn is_part(&self) -> bool {
+        self.part.is_some()
     }
 
-    /// Whether the attempt never joins the queue and makes a single claim.
+    /// Whether the attempt may hold the lock at times that the history does not show, until its return.
+    pub(super) fn may_hold_unseen(&self) -> bool {
+        self.part == Some(Part::Unknown)
+    }
+
+    /// Whether the attempt leaves nothing if it is answered "taken": it is a try that makes a single claim.
+    pub(super) fn leaves_nothing_if_taken(&self) -> bool {
+        self.is_try() && !self.may_hold_unseen()
+    }
+
+    /// Whether the attempt never joins the queue, and makes a single claim for a larger request.
+    pub(super) fn is_single_part_of_try(&self) -> bool {
+        self.is_try() && self.part == Some(Part::Single)
+    }
+
+    /// Whether the attempt never joins the queue and makes a single claim, soon after its call. The claims of a larger
+    /// request may follow each other.
     pub(super) fn tries_once(&self) -> bool {
-        self.is_try() && !self.retries && !self.is_part
+        self.is_try() && !self.retries && !self.is_part()
     }
 
     /// The longest lease that the hold is known to have had. `None`: the attempt was never granted, or the hold never

@@ -17,9 +17,8 @@ use crate::history::AttemptId;
 
 /// The lineage and the number of a term.
 type Term<'h> = (&'h str, u64);
-
-/// An observer, the lock and the lineage of what it sees.
-type View<'h> = ((u32, u64), &'h str, &'h str);
+/// An observer, by process and number, with a lock and a lineage.
+type Observed<'h> = ((u32, u64), &'h str, &'h str);
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Elections);
@@ -55,7 +54,7 @@ struct Seen<'h> {
     /// The leader that was first seen with each term of a lock.
     leaders: HashMap<(&'h str, Term<'h>), AttemptId>,
     /// The largest term that each observer has seen of each lock and lineage, and the index of that event.
-    newest: HashMap<View<'h>, (u64, usize)>,
+    newest: HashMap<Observed<'h>, (u64, usize)>,
 }
 
 /// Checks that all sights of a leader show the term of its grant, and that no other leader has this term.
@@ -132,6 +131,15 @@ fn still_holds<'h>(
     if let Some((at, _)) = released {
         finding.violated(&[leader], &[sight.event], || {
             format!("{leader} was seen by a read that began {} after the end of its term", millis(since - at))
+        });
+        return;
+    }
+    // R29: nobody shows a leader whose hold has ended, also if its process was killed.
+    let end = index.latest_end(leader);
+    if end < read_at {
+        finding.violated(&[leader], &[sight.event], || {
+            let late = millis(read_at - end);
+            format!("{leader} was seen by a read that began {late} after the latest end of its hold")
         });
         return;
     }

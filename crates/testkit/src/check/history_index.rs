@@ -176,7 +176,7 @@ impl<'h> HistoryIndex<'h> {
                 limit: *limit,
                 outer_attempt: *within,
                 retries: *retries,
-                is_part: false,
+                part: None,
                 queued: None,
                 grant: None,
                 failure: None,

@@ -53,6 +53,14 @@ impl HistoryIndex<'_> {
         })
     }
 
+    /// The latest end of a record that is kept for `keep` and is written under the hold of an attempt. It is written
+    /// while the hold exists, at the latest. A server that restarts may give the record its full time again.
+    pub(super) fn latest_record_end(&self, attempt: &AttemptHistory<'_>, keep: u64) -> u64 {
+        let longest = Some(keep.saturating_add(nanos(self.terms.kept_longer)));
+        let due = self.end_of_lease(attempt, self.latest_end(attempt), longest);
+        self.after_storms(attempt, due, longest)
+    }
+
     /// For an attempt without a grant: the time from which nothing of it is left on the server.
     fn latest_end_without_grant(&self, attempt: &AttemptHistory<'_>) -> u64 {
         match attempt.failure {

@@ -38,7 +38,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
                 finding.checked();
                 check_replay(index, attempt, &stored, &mut finding);
             }
-            if attempt.active_hold().is_some_and(|hold| !hold.is_empty()) && attempt.is_part {
+            if attempt.active_hold().is_some_and(|hold| !hold.is_empty()) && attempt.is_part() {
                 if index.terms.lossy {
                     excused += 1;
                     continue;
@@ -62,8 +62,8 @@ struct Stored<'b, 'h> {
     result: Storing,
 }
 
-/// Checks that a replayed result is that of a run of the key that was about to store it, and that no later run had
-/// stored another one when the repeat was called.
+/// Checks that a replayed result is that of a run of the key that was about to store it, and that the time of
+/// this result was not over, and no later run had stored another one, when the repeat was called.
 fn check_replay<'h>(
     index: &HistoryIndex<'h>,
     repeat: &AttemptHistory<'h>,
@@ -81,6 +81,14 @@ fn check_replay<'h>(
         return;
     };
     let read_at = repeat.invoked.saturating_sub(nanos(index.terms.stale));
+    let kept_until =
+        index.latest_record_end(source.run, source.result.keep).saturating_add(nanos(index.terms.precision));
+    if kept_until < read_at && !index.terms.lossy {
+        finding.violated(&[source.run, repeat], &[event], || {
+            let late = millis(read_at - kept_until);
+            format!("{repeat} was called {late} after the end of the time of the result of {}", source.run)
+        });
+    }
     let is_newer = |other: &&Stored<'_, 'h>| {
         let known_at = other.run.answer.filter(|(_, outcome)| *outcome == Outcome::Freed).map(|(at, _)| at);
         other.result.sent > source.result.sent && known_at.is_some_and(|known_at| known_at < read_at)

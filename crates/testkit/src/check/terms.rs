@@ -19,6 +19,8 @@ pub struct Terms {
     /// How long after its expiry an entry may still be on the server. Some servers remove expired entries only at
     /// intervals.
     pub overdue: Duration,
+    /// How much longer than asked for a result may be kept.
+    pub kept_longer: Duration,
     /// Whether the engine, as configured, promises no exclusion from the first disturbance on (a fail-over, a restart
     /// without its data). If so, the server may end a hold at any time from then on. Tokens must grow only if one
     /// acquire returned before the other was called. Overlaps are counted and are no violations. The holds that the
@@ -68,6 +70,7 @@ impl Default for Terms {
             reading: Duration::from_millis(1),
             precision: Duration::from_millis(2),
             overdue: Duration::ZERO,
+            kept_longer: Duration::ZERO,
             lossy: false,
             overtakes: None,
             wake: Duration::from_millis(250),

@@ -187,7 +187,7 @@ impl Sweep<'_, '_, '_> {
         let attempt = self.attempts[number];
         if mark.begins {
             // It is not known when a part of a larger request was granted the lock.
-            if attempt.grant.is_none() || attempt.is_part {
+            if attempt.grant.is_none() || attempt.may_hold_unseen() {
                 return;
             }
             self.state.noticed_by = self.state.noticed_by.min(mark.at);
@@ -262,7 +262,7 @@ fn marks(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<Mark
         }
         let until = asks_until(index, attempt);
         // What a part of a larger request waits for is not known.
-        if !attempt.is_try() && !attempt.is_part {
+        if !attempt.is_try() && !attempt.is_part() {
             add_span(attempt.invoked, until, Span::Waits(number));
         }
         for (from, until) in index.stopped(attempt.proc, attempt.invoked, until) {
@@ -287,11 +287,11 @@ fn held_span(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> Option<(
         (Some(grant), _) => {
             let notified =
                 attempt.answer.is_some_and(|(_, outcome)| outcome != Outcome::Unknown) && !has_min_hold;
-            let from = if attempt.is_part { attempt.invoked } else { grant.at };
+            let from = if attempt.may_hold_unseen() { attempt.invoked } else { grant.at };
             Some((from, until.max(grant.at), notified))
         }
         (None, Some((_, Failure::Taken))) if attempt.leaves_nothing_if_taken() => None,
-        (None, _) if attempt.is_part => {
+        (None, _) if attempt.may_hold_unseen() => {
             Some((attempt.invoked, until.max(attempt.invoked), attempt.killed_at.is_none()))
         }
         (None, failure) => {

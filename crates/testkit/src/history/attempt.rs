@@ -55,7 +55,13 @@ impl<'a> Attempt<'a> {
 
     /// Records that the acquire is a part of a larger request. Call it before that request begins.
     pub fn part(&self) {
-        self.record(What::Part);
+        self.record(What::Part { single: false });
+    }
+
+    /// Records that the acquire is a part of a larger request that does not wait. The part makes a single claim, which
+    /// is never queued. Call it before that request begins.
+    pub fn part_of_try(&self) {
+        self.record(What::Part { single: true });
     }
 
     /// Records that this candidate is about to publish the value with the number 0.

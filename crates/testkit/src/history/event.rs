@@ -58,7 +58,11 @@ pub enum What {
     /// The acquire is a part of a larger request: of a request for several names, or of a run of work that is done one
     /// time. Until it returns, it may hold the lock at times that the history does not show, and it may have other
     /// reasons to wait than the lock.
-    Part,
+    Part {
+        /// The part makes a single claim that is never queued, so that it leaves nothing if it is answered "taken".
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        single: bool,
+    },
     /// The claim was in the queue at the time of this event or before.
     Enq,
     /// The acquire returned a guard.

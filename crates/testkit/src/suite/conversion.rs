@@ -3,12 +3,14 @@
 use futures_util::future::join;
 use leasehold_core::{
     Answer, Breaking, Claim, Conversions, Grant, How, Loss, Mode, Name, Profile, Released, Renewed, Upgraded,
+    Written,
 };
 
 use super::{
     case::{Case, Outcome, Stop, case, ensure, expect_match},
     fixture::{Client, Fixture, hold_of},
-    program::{close_all, failed},
+    memo_client::{ending_write, write_of},
+    program::{close_all, failed, needs_memos},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -16,6 +18,10 @@ pub(super) const CASES: &[Case] = &[
     case!(a_downgraded_hold_admits_readers_and_keeps_its_token, skip = no_conversion),
     case!(waiting_readers_get_the_name_with_a_downgrade, skip = no_conversion),
     case!(a_repeated_downgrade_changes_nothing, skip = no_conversion),
+    case!(
+        a_memo_write_after_a_downgrade_changes_nothing,
+        skip = |profile| no_conversion(profile).or(needs_memos(profile))
+    ),
     case!(the_only_reader_is_upgraded, skip = no_conversion),
     case!(a_repeated_upgrade_gets_the_same_grant, skip = no_conversion),
     case!(an_upgrade_beside_another_reader_changes_nothing, skip = no_conversion),
@@ -186,6 +192,21 @@ async fn a_repeated_downgrade_changes_nothing(fixture: &Fixture<'_>) -> Outcome 
 }
 
 /// I4.
+/// R28.
+async fn a_memo_write_after_a_downgrade_changes_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let ([client_a, client_b], writer, grant) = held(fixture, Mode::Exclusive).await?;
+    client_a.write_done(&write_of(&writer, &grant, 1, b"of the writer")).await?;
+    client_a.expect_downgraded(&writer, &grant).await?;
+    for write in [write_of(&writer, &grant, 2, b"late"), ending_write(&writer, &grant, 3, b"late")] {
+        expect_match!(client_a.write_memo(&write).await?, Written::Overtaken => (), "under a shared hold");
+        let memo = expect_match!(client_b.memo(&writer.name).await?, Some(memo) => memo, "it was written");
+        ensure!(memo.bytes == b"of the writer" && !memo.is_held, "after a downgrade: {memo:?}");
+    }
+    ensure!(client_a.renews(&writer, &grant).await, "the downgraded hold stays");
+    let shared = Claim { mode: Mode::Shared, ..writer.clone() };
+    client_a.release_hold(&shared, &grant).await
+}
+
 async fn the_only_reader_is_upgraded(fixture: &Fixture<'_>) -> Outcome {
     let ([client_a, client_b], reader, grant) = held(fixture, Mode::Shared).await?;
     let writer = upgrade_of(fixture, &reader);

@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 
 use super::exit::PendingItem;
 use crate::{
-    EngineError, Error, ErrorKind, Fault, Grant, Guard, Instant, Loss, Name, Release, Released, Renewed,
-    Upgraded,
+    EngineError, Error, ErrorKind, Fault, Grant, Guard, Hold, Instant, Loss, Mode, Name, Release, Released,
+    Renewed, Upgraded,
     contract::observe::Verb,
     driver::{
         local::{BegunConversion, NewClaim},
@@ -24,6 +24,9 @@ const PATIENCE: Duration = crate::DEFAULT_TTL;
 /// The pause before a request is repeated. It doubles each time, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How often the engine may refuse a conversion for now, with certainty that nothing was applied, before it is given
+/// up.
+const MAX_REFUSALS: u32 = 5;
 
 /// The guard that is converted. Its caller takes it out when the conversion has ended. If the caller has gone, the
 /// guard stays in here, and is released when the conversion is settled.
@@ -50,6 +53,8 @@ pub(crate) struct Converter {
     began_at: Instant,
     /// A request of this conversion may have been applied, or may still be.
     may_be_applied: bool,
+    /// How often the engine has refused the conversion for now.
+    refusals: u32,
     /// The keeper goes on until the conversion is settled.
     _pending: PendingItem,
 }
@@ -82,6 +87,7 @@ impl Converter {
             begun,
             began_at: shared.now(),
             may_be_applied: false,
+            refusals: 0,
             _pending: shared.pending.add(),
         }
     }
@@ -133,8 +139,10 @@ impl Converter {
         };
         self.may_be_applied |= error.fault.may_be_applied();
         let is_final = !matches!(error.fault, Fault::Retry | Fault::Full | Fault::Unknown);
+        self.refusals += u32::from(!error.fault.may_be_applied());
+        let is_refused = !self.may_be_applied && self.refusals >= MAX_REFUSALS;
         let now = self.shared.now();
-        let is_over = now.since(self.began_at) >= PATIENCE || self.validity.loss(now).is_some();
+        let is_over = is_refused || now.since(self.began_at) >= PATIENCE || self.validity.loss(now).is_some();
         (is_final || is_over).then_some(Found::Failed(error))
     }
 
@@ -149,6 +157,11 @@ impl Converter {
                 Renewed::Unknown(error) => Err(error),
             };
         };
+        if self.begun.is_downgrade_unsettled
+            && let Some(loss) = self.shared.repeat_downgrade(hold).await?
+        {
+            return Ok(Found::Lost(loss));
+        }
         Ok(match conversions.upgrade(hold, claim).await? {
             Upgraded::Held(grant) => Found::Exclusive { sent_at, grant },
             Upgraded::Taken => Found::Taken,
@@ -197,6 +210,12 @@ impl Converter {
         Error::new(ErrorKind::Lost(report.loss), message).of_name(self.name())
     }
 
+    /// Whether a user has the guard, or is about to get it.
+    fn has_user(&self) -> bool {
+        let is_abandoned = Arc::strong_count(&self.slot) == 1 && self.slot.lock().is_some();
+        !is_abandoned && self.shared.is_in_use(self.name(), self.begun.hold.id)
+    }
+
     /// The error of a conversion that failed.
     fn failure(&self, error: EngineError) -> Error {
         if let Some(report) = self.validity.loss_report(self.shared.now()) {
@@ -224,19 +243,23 @@ impl Converter {
         let (shared, id) = (&self.shared, self.begun.hold.id);
         shared.doubt_conversion(self.name(), id);
         let release = Release::of_unused(claim);
+        // As for a cleanup: from then on nothing of the claim is left, and no request of it can arrive.
+        let longest = claim.ttl.max(shared.profile.entry_life) + shared.profile.request_life;
+        let give_up_at = shared.now().after(longest);
         let mut outcome = Some((reply, error));
         let mut pause = FIRST_PAUSE;
         loop {
             let released = shared.release_once(&release).await;
-            let loss = self.validity.loss(shared.now());
-            let settled = match (released, loss) {
-                (Released::NotThere, None) => {
+            let now = shared.now();
+            let is_ruled_out = matches!(released, Released::NotThere) || now >= give_up_at;
+            let settled = match (released, self.validity.loss(now)) {
+                (Released::Freed, _) => Some(Some(Loss::Gone)),
+                (_, Some(loss)) => Some(Some(loss)),
+                (_, None) if is_ruled_out => {
                     shared.end_conversion(self.name(), id);
                     Some(None)
                 }
-                (Released::Freed, _) => Some(Some(Loss::Gone)),
-                (_, Some(loss)) => Some(Some(loss)),
-                (Released::Unknown(_), None) => None,
+                (_, None) => None,
             };
             if let Some(Some(loss)) = settled {
                 let lost = self.lose(loss);
@@ -246,6 +269,10 @@ impl Converter {
                 let _ = reply.send(Err(error));
             }
             if settled.is_some() {
+                return;
+            }
+            if !self.has_user() {
+                shared.undo(claim);
                 return;
             }
             shared.sleep_until(shared.now().after(pause)).await;
@@ -259,6 +286,28 @@ impl Shared {
     pub(crate) fn no_conversions(&self) -> EngineError {
         let reason = self.profile.no_conversion.unwrap_or("it has no conversions here");
         EngineError::new(Fault::Misconfigured, format!("the engine converts no holds: {reason}"))
+    }
+
+    /// Repeats the downgrade of a hold that counts as shared, until it is answered. Returns the loss that the engine
+    /// reported: that of a hold which a renewal or a conversion asks for as well.
+    pub(crate) async fn repeat_downgrade(&self, hold: &Hold) -> Result<Option<Loss>, EngineError> {
+        let conversions = self.engine.conversions().ok_or_else(|| self.no_conversions())?;
+        let exclusive = Hold { mode: Mode::Exclusive, ..hold.clone() };
+        let observed = self.observed_now();
+        let answer = self
+            .bounded_request(async {
+                match conversions.downgrade(&exclusive).await {
+                    Renewed::Extended { .. } => Ok(None),
+                    Renewed::Lost(loss) => Ok(Some(loss)),
+                    Renewed::Unknown(error) => Err(error),
+                }
+            })
+            .await;
+        self.report_answer(Verb::Convert, observed, answer.as_ref().err().map(|error| error.fault));
+        if matches!(answer, Ok(None)) {
+            self.settle_downgrade(&hold.name, hold.id);
+        }
+        answer
     }
 
     /// One request to release one claim.

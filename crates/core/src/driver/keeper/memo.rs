@@ -224,31 +224,43 @@ impl Shared {
     }
 
     /// Awaits `work` for at most `limit` and [`LIMIT_MARGIN`] (I12). Within this time an acquire of `work` with the
-    /// same limit reports its own error; what is not done then waits for an engine that does not answer.
+    /// same limit reports its own error. What is not done then waits for the answer to a request before or after the
+    /// acquire: the engine does not answer, or the requests together take longer than the limit.
     pub(crate) async fn within_limit<T>(
         self: &Arc<Self>,
         name: &Name,
         limit: Duration,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
+        if let Some(done) = self.done_within(limit, work).await {
+            return done;
+        }
+        let (engine, name_text) = (self.profile.engine, name.as_str());
+        let message = format!(
+            "{engine} lock {name_text:?}: not finished within {limit:?}: the requests that come before and after the \
+             grant were not all answered in this time"
+        );
+        Err(Error::new(ErrorKind::Unreachable, message).of_name(name))
+    }
+
+    /// The result of `work`, or `None` after `limit` and [`LIMIT_MARGIN`].
+    pub(crate) async fn done_within<T>(
+        self: &Arc<Self>,
+        limit: Duration,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
         let until = self.now().after(limit.saturating_add(LIMIT_MARGIN));
         let mut work = pin!(work);
         // Where the engine answers at once, no timer is needed.
         if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return done;
+            return Some(done);
         }
         tokio::select! {
             biased;
-            done = work.as_mut() => return done,
+            done = work.as_mut() => return Some(done),
             _ = self.alarm(until) => {}
         }
         // The alarm also ends when the keeper ends. Then the work ends too, with an error of its own.
-        if self.now() < until {
-            return work.await;
-        }
-        let (engine, name_text) = (self.profile.engine, name.as_str());
-        let message =
-            format!("{engine} lock {name_text:?}: not acquired in time: no answer within {limit:?}");
-        Err(Error::new(ErrorKind::Unreachable, message).of_name(name))
+        if self.now() < until { Some(work.await) } else { None }
     }
 }

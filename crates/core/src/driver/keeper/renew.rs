@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use crate::{
     ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed, TimeLeft,
     contract::observe::Verb,
-    driver::keeper::{KeeperJob, TimerAction, TimerKey, batches::batches, poll_once},
+    driver::keeper::{KeeperJob, TimerKey, batches::batches, poll_once},
     driver::local::UNRESPONSIVE_AFTER,
     driver::shared::Shared,
     pure::lease::LeaseAction,
@@ -22,7 +22,13 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, TimerKey)>) {
     let mut holds = Vec::new();
     for (name, timer) in due {
         match shared.next_lease_step(&name, timer) {
-            Some(LeaseStep::Renew(hold)) => holds.push(hold),
+            Some(LeaseStep::Renew { hold, downgrades }) => {
+                if downgrades {
+                    let (downgrading, hold) = (Arc::clone(shared), hold.clone());
+                    shared.spawn(async move { drop(downgrading.repeat_downgrade(&hold).await) });
+                }
+                holds.push(hold);
+            }
             Some(LeaseStep::Lost(id, loss)) => shared.mark_lost(&name, id, loss),
             None => {}
         }
@@ -32,8 +38,8 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, TimerKey)>) {
 
 /// What to do for the lease of a hold whose timer fired.
 enum LeaseStep {
-    /// Renew the hold.
-    Renew(Hold),
+    /// Renew the hold; `downgrades`: repeat also its downgrade, which was not answered.
+    Renew { hold: Hold, downgrades: bool },
     /// Report to the guards that the hold of this claim is lost.
     Lost(ClaimId, Loss),
 }
@@ -135,15 +141,11 @@ impl Shared {
                 self.set_lease_timer(name, hold, now);
                 None
             }
-            LeaseAction::Renew if hold.is_converting => {
-                // The conversion asks the engine. Only the end of the lease counts meanwhile.
-                hold.timer = Some(self.add_timer(hold.lease.deadline(), TimerAction::Lease(name.clone())));
-                None
-            }
             LeaseAction::Renew => {
                 hold.lease.renewal_sent(now);
                 self.set_lease_timer(name, hold, now);
-                Some(LeaseStep::Renew(hold.as_hold(name, now)))
+                let downgrades = hold.is_downgrade_unsettled && !hold.is_converting;
+                Some(LeaseStep::Renew { hold: hold.as_hold(name, now), downgrades })
             }
         }
     }
@@ -167,7 +169,12 @@ impl Shared {
         let valid_until = hold.lease.valid_until();
         let margin = (valid_until != Instant::NEVER).then(|| valid_until.since(now));
         let new_change = hold.lease.compare_time(sent_at, now, left);
+        let stays_in_doubt = hold.is_converting && hold.lease.is_in_doubt();
         hold.lease.renewed(sent_at, now, ttl, group);
+        if stays_in_doubt {
+            // R31: an upgrade that is applied after this renewal ends the hold.
+            hold.lease.stay_in_doubt();
+        }
         for validity in &hold.guards {
             validity.copy_ends(&hold.lease);
             validity.renewal_succeeded(hold.lease.time_change());
@@ -228,21 +235,25 @@ impl Shared {
 
     /// Renews one hold at once, outside its schedule: on this thread if the engine never waits, else through the
     /// keeper. `until`: the hold is to last at least until then, if the engine grants that.
+    ///
+    /// # Errors
+    /// Also if a conversion of the hold is not settled: the hold that the engine confirms may end by it.
     pub(crate) async fn confirm(
         self: &Arc<Self>,
         name: &Name,
         id: ClaimId,
         until: Option<Instant>,
     ) -> Result<(), Error> {
-        let renewed_hold = {
+        let hold = {
             let mut shard = self.table.shard(name);
-            shard.get_mut(name).and_then(|state| state.hold(id)).map(|hold| {
-                let now = self.now();
-                until.into_iter().for_each(|until| hold.lease.extend(now, until));
-                hold.as_hold(name, now)
-            })
+            let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return Ok(()) };
+            if hold.is_converting {
+                return Err(self.unsettled_conversion_error(name, "confirmed"));
+            }
+            let now = self.now();
+            until.into_iter().for_each(|until| hold.lease.extend(now, until));
+            hold.as_hold(name, now)
         };
-        let Some(hold) = renewed_hold else { return Ok(()) };
         let (tx, rx) = oneshot::channel();
         let shared = Arc::clone(self);
         let mut renewal = Box::pin(async move { drop(tx.send(renew(&shared, &[hold]).await)) });
@@ -301,10 +312,8 @@ impl Shared {
         let (mut live_holds, now) = (Vec::new(), self.now());
         for shard in self.table.shards() {
             for (name, state) in shard.iter() {
-                let live_of_name = state
-                    .holds
-                    .iter()
-                    .filter(|hold| !hold.is_ending && !hold.is_converting && hold.lease.is_renewed());
+                let live_of_name =
+                    state.holds.iter().filter(|hold| !hold.is_ending && hold.lease.is_renewed());
                 live_holds.extend(live_of_name.map(|hold| hold.as_hold(name, now)));
             }
         }

@@ -18,6 +18,8 @@ pub(crate) struct BegunConversion {
     pub(crate) hold: Hold,
     /// For an upgrade: the claim that takes the place of the hold.
     pub(crate) new_claim: Option<NewClaim>,
+    /// For an upgrade: the hold may still be exclusive on the engine, because an earlier downgrade was not answered.
+    pub(crate) is_downgrade_unsettled: bool,
 }
 
 /// The claim of an upgrade.
@@ -29,7 +31,8 @@ pub(crate) struct NewClaim {
 
 impl Shared {
     /// Begins to convert the hold of `guard`, whose mode fits. Until the conversion is settled, no other guard of this
-    /// process joins the hold, and the hold is not renewed.
+    /// process joins the hold. The hold is renewed as before, but a loss that a renewal finds is asked again
+    /// afterwards.
     pub(crate) fn begin_conversion(&self, guard: &Guard, to: Mode) -> Result<BegunConversion, Error> {
         let (name, now) = (guard.name(), self.now());
         let mut shard = self.table.shard(name);
@@ -39,8 +42,7 @@ impl Shared {
         let live = |hold: &&mut LocalHold| !hold.is_ending && hold.lease.lost().is_none();
         let Some(hold) = hold.filter(live) else { return Err(guard.lost_error(&Loss::Gone.into())) };
         if hold.is_converting {
-            let message = "an earlier conversion of this hold is not settled yet: try again later";
-            return Err(self.conversion_error(ErrorKind::Unknown, name, message));
+            return Err(self.unsettled_conversion_error(name, "converted"));
         }
         let is_other =
             |other: &Arc<Validity>| !Arc::ptr_eq(other, &guard.validity) && !other.is_loss_reported();
@@ -67,7 +69,8 @@ impl Shared {
             Some(NewClaim { claim, newest_before: self.newest_tokens.newest(name) })
         };
         hold.is_converting = true;
-        Ok(BegunConversion { hold: hold.as_hold(name, now), new_claim })
+        let is_downgrade_unsettled = hold.is_downgrade_unsettled;
+        Ok(BegunConversion { hold: hold.as_hold(name, now), new_claim, is_downgrade_unsettled })
     }
 
     /// The engine made the hold of `guard` shared, by a request that was sent at `sent_at`, for this time. Readers of
@@ -89,18 +92,24 @@ impl Shared {
         }
     }
 
-    /// It is unknown whether the engine made the hold of `guard` shared: here it counts as shared.
+    /// It is unknown whether the engine made the hold of `guard` shared: here it counts as shared. The downgrade is
+    /// repeated with each renewal until it is answered, or by the next conversion.
     pub(crate) fn count_as_shared(self: &Arc<Self>, guard: &mut Guard) {
-        self.share(guard, |_, _| {});
+        self.share(guard, |hold, _| {
+            hold.is_downgrade_unsettled = true;
+            if hold.lease.is_renewed() {
+                hold.lease.renew_now();
+            }
+        });
     }
 
     fn share(self: &Arc<Self>, guard: &mut Guard, renew: impl FnOnce(&mut LocalHold, Instant)) {
         let (name, id, token) = (guard.name.clone(), guard.id, guard.token());
         guard.mode = Mode::Shared;
-        guard.validity.convert(token, Mode::Shared);
-        let from = Mode::Exclusive;
-        self.settle_conversion(&name, id, Some((token, from)), |hold, now| {
+        let converted = (&guard.validity, token, Mode::Exclusive);
+        self.settle_conversion(&name, id, Some(converted), |hold, now| {
             hold.terms.mode = Mode::Shared;
+            hold.is_downgrade_unsettled = false;
             renew(hold, now);
         });
     }
@@ -133,9 +142,8 @@ impl Shared {
         }
         guard.previous = guard.previous.worse_of(grant.previous);
         guard.mode = claim.mode;
-        guard.validity.convert(grant.token, claim.mode);
-        let from = Mode::Shared;
-        let was_there = self.settle_conversion(&name, old_id, Some((grant.token, from)), |hold, now| {
+        let converted = (&guard.validity, grant.token, Mode::Shared);
+        let was_there = self.settle_conversion(&name, old_id, Some(converted), |hold, now| {
             let terms = Terms { mode: claim.mode, ..hold.terms.clone() };
             let mut new = self.new_hold(claim.id, &terms, grant, Arrival::Answered(sent_at), now);
             let _ = new.take_token();
@@ -156,18 +164,27 @@ impl Shared {
         Ok(())
     }
 
+    /// The engine answered the downgrade of a hold that counts as shared.
+    pub(crate) fn settle_downgrade(&self, name: &Name, id: ClaimId) {
+        let mut shard = self.table.shard(name);
+        if let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) {
+            hold.is_downgrade_unsettled = false;
+        }
+    }
+
     /// The conversion changed nothing.
     pub(crate) fn end_conversion(self: &Arc<Self>, name: &Name, id: ClaimId) {
         self.settle_conversion(name, id, None, |_, _| {});
     }
 
     /// Ends the conversion of a hold by `change`, and lets the waiting requests of this process have what they can have
-    /// now. `converted`: the token of the guard now, and the mode before. False if the hold is not there any more.
+    /// now. `converted`: the validity and the token of the guard now, and the mode before; a guard whose loss was
+    /// reported counts as it was. False if the hold is not there any more.
     fn settle_conversion(
         self: &Arc<Self>,
         name: &Name,
         id: ClaimId,
-        converted: Option<(Token, Mode)>,
+        converted: Option<(&Arc<Validity>, Token, Mode)>,
         change: impl FnOnce(&mut LocalHold, Instant),
     ) -> bool {
         let mut deliveries = Vec::new();
@@ -181,8 +198,18 @@ impl Shared {
         if std::mem::take(&mut hold.is_loss_unsure) {
             hold.lease.renew_now();
         }
+        if hold.lease.is_in_doubt() {
+            // A renewal that was sent before may have been answered before a late upgrade ended the hold.
+            hold.lease.doubt(now);
+        }
         hold.guards.iter().for_each(|validity| validity.copy_ends(&hold.lease));
         let mode = hold.terms.mode;
+        // Under the lock of the shard, as the report of a loss: so no observer counts the end of a guard in one mode,
+        // and its conversion after that.
+        let converted = converted.filter(|(validity, ..)| !validity.is_loss_reported());
+        if let Some((validity, token, _)) = converted {
+            validity.convert(token, mode);
+        }
         if hold.lease.lost().is_none() {
             self.join_readers(name, state, &mut hold, &mut deliveries, now);
             self.join_owners(name, &mut state.queue, &mut hold, &mut deliveries, now);
@@ -192,7 +219,7 @@ impl Shared {
         // The head may have a claim in flight that waits behind this hold.
         let prepared = self.fit_claim_to_head(name, state);
         drop(shard);
-        if let Some((token, from)) = converted {
+        if let Some((_, token, from)) = converted {
             self.observer.converted(name, (token, mode), from);
         }
         deliveries.into_iter().for_each(Delivery::send);
@@ -200,12 +227,23 @@ impl Shared {
         true
     }
 
-    /// Puts a hold in doubt whose upgrade may still be applied: it is not valid until the engine has confirmed it.
-    pub(crate) fn doubt_conversion(&self, name: &Name, id: ClaimId) {
+    /// Puts a hold in doubt whose upgrade may still be applied: it is not valid until the engine has confirmed it after
+    /// the end of the conversion. Until then renewals only keep the hold alive.
+    pub(crate) fn doubt_conversion(self: &Arc<Self>, name: &Name, id: ClaimId) {
         let mut shard = self.table.shard(name);
         let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };
-        hold.lease.doubt(self.now());
+        let now = self.now();
+        hold.lease.doubt(now);
         hold.guards.iter().for_each(|validity| validity.copy_ends(&hold.lease));
+        if !hold.is_ending {
+            self.set_lease_timer(name, hold, now);
+        }
+    }
+
+    /// Whether this process has the hold, and does not release it.
+    pub(crate) fn is_in_use(&self, name: &Name, id: ClaimId) -> bool {
+        let mut shard = self.table.shard(name);
+        shard.get_mut(name).and_then(|state| state.hold(id)).is_some_and(|hold| !hold.is_ending)
     }
 
     /// Whether the hold is being converted. Then a report of its loss may be about the hold before the conversion: it
@@ -230,6 +268,15 @@ impl Shared {
     pub(crate) fn upgrade_taken(&self, name: &Name) -> Error {
         let message = "others hold it too, or wait for it: release it, and acquire the name anew";
         self.conversion_error(ErrorKind::Taken, name, message)
+    }
+
+    /// The error for a request about a hold whose conversion is not settled. `what` the hold is not: converted, for
+    /// example.
+    pub(crate) fn unsettled_conversion_error(&self, name: &Name, what: &str) -> Error {
+        let (engine, name_text) = (self.profile.engine, name.as_str());
+        let why = "an earlier conversion of this hold is not settled yet: try again later";
+        let message = format!("{engine} lock {name_text:?}: not {what}: {why}");
+        Error::new(ErrorKind::Unknown, message).of_name(name)
     }
 
     /// The error for a hold that was not converted.

@@ -96,8 +96,10 @@ pub(crate) struct LocalHold {
     /// A release of the hold is being carried out.
     pub(crate) is_ending: bool,
     /// A conversion of the hold is being carried out: its mode on the engine is not certain. Nobody joins the hold, and
-    /// it is not renewed.
+    /// no renewal ends it or lifts a doubt.
     pub(crate) is_converting: bool,
+    /// The hold counts as shared, and may still be exclusive on the engine: its downgrade was not answered.
+    pub(crate) is_downgrade_unsettled: bool,
     /// The engine reported the loss of the hold while it was converted: it has to be asked again.
     pub(crate) is_loss_unsure: bool,
     /// A memo was written under the hold, or may have been.
@@ -122,6 +124,7 @@ impl LocalHold {
             granted_at,
             is_ending: false,
             is_converting: false,
+            is_downgrade_unsettled: false,
             is_loss_unsure: false,
             writes_memos: false,
             min_hold_until: None,

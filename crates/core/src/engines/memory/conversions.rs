@@ -9,6 +9,8 @@ impl Conversions for MemoryEngine {
             let shared = self.store.step(&hold.name, |lock_state, step| {
                 lock_state.downgrade(hold.id, hold.token, hold.ttl, step)
             });
+            // The hold that wrote the memo is not exclusive any more.
+            self.store.followers.notify(&hold.name);
             match shared {
                 Ok(()) => Renewed::Extended { ttl: Some(hold.ttl), left: TimeLeft::Unknown },
                 Err(loss) => Renewed::Lost(loss),

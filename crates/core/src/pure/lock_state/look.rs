@@ -6,7 +6,7 @@ use super::{
     LockState,
     entry::{HoldState, Holder, Waiter},
 };
-use crate::{ClaimId, Hint, HolderView, Instant, Name, Previous, Token, View, WaiterView};
+use crate::{ClaimId, Hint, HolderView, Instant, Mode, Name, Previous, Token, View, WaiterView};
 
 /// The owner shown for a name that stays taken without a holder.
 pub const MIN_HOLD_OWNER: &str = "kept";
@@ -33,12 +33,14 @@ impl<C> LockState<C> {
         !self.holders.is_empty() || self.wait_queue.is_some()
     }
 
-    /// Whether this claim holds the name, unbroken; with `token`, whether its hold has this first token. The answer
-    /// is as of the last [`settle`](Self::settle).
+    /// Whether this claim holds the name exclusively, unbroken; with `token`, whether its hold has this first token.
+    /// The answer is as of the last [`settle`](Self::settle).
     #[must_use]
     pub fn is_held_by(&self, id: ClaimId, token: Option<Token>) -> bool {
         let mut holders = self.holders.iter().filter(|holder| holder.is_of(id) && !holder.is_broken());
-        holders.any(|holder| token.is_none_or(|token| holder.token == token))
+        // R28: a downgraded hold has its id and token, and writes no memos.
+        holders
+            .any(|holder| holder.mode == Mode::Exclusive && token.is_none_or(|token| holder.token == token))
     }
 
     /// The first instant at which an entry expires, unless renewed.

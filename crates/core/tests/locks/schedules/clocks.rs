@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Due, Missed};
+use leasehold_core::{Due, Every, Missed};
 use tokio::time::sleep;
 
-use super::{HOUR, MINUTE, Scene, at, minutes};
+use super::{BEGIN, HOUR, MINUTE, Scene, at, minutes};
 use crate::cleanup::paused_runtime;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -137,5 +137,38 @@ fn a_schedule_that_a_fast_clock_has_begun_is_run_by_others() {
         let mut dues = scene.dues();
         dues.sort_unstable();
         assert_eq!(dues, [minutes(1, 3), minutes(61, 63)].concat());
+    });
+}
+
+#[test]
+fn a_fast_clock_settles_no_tick_between_when_the_record_is_full() {
+    paused_runtime().block_on(async {
+        let scene = Scene::new();
+        let (right, fast) = (scene.process("right", 0), scene.process("fast", 2 * 3600));
+        // A tick each three hours until now: as many spans as a record has.
+        for hours in (0..16).rev().map(|tick| tick * 3) {
+            let tick = right.locks.tick("report", Due::from_unix_secs(BEGIN - hours * 3600));
+            tick.run(async |_| Ok::<_, std::convert::Infallible>(())).await.unwrap();
+        }
+        let hourly = |locks: &leasehold_core::Locks| locks.schedule("report", Every::new(HOUR));
+        let _fast = fast.run(&hourly(&fast.locks), MILLISECOND);
+        sleep(MINUTE).await;
+        assert_eq!(scene.runs(), [("fast", at(2 * 3600))]);
+        let _right = right.run(&hourly(&right.locks), MILLISECOND);
+        sleep(HOUR).await;
+        assert!(scene.runs().contains(&("right", at(3600))), "{:?}", scene.runs());
+    });
+}
+
+#[test]
+fn a_slow_clock_misses_no_tick_from_before_the_begin_of_the_schedule() {
+    paused_runtime().block_on(async {
+        let scene = Scene::new();
+        let (right, slow) = (scene.process("right", 0), scene.process("slow", -600));
+        let _right = right.run(&right.minutely(), MILLISECOND);
+        sleep(MINUTE + Duration::from_secs(1)).await;
+        let _slow = slow.run(&slow.minutely().missed(Missed::All(100)), MILLISECOND);
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(scene.runs(), [("right", at(60))]);
     });
 }

@@ -1,12 +1,16 @@
 //! Ticks that nobody ran when they were due.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use leasehold_core::{Every, MemoKind, Missed, NewMemo};
+use leasehold_core::{Every, MemoKind, Missed, NewMemo, Tick};
+use leasehold_testkit::decorators::Verb;
 use tokio::time::sleep;
 
 use super::{HOUR, MINUTE, Process, Scene, at, minutes};
-use crate::cleanup::paused_runtime;
+use crate::{cleanup::paused_runtime, elections::kill};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -93,6 +97,82 @@ fn a_suspended_process_runs_the_latest_tick_or_none() {
             assert_eq!(scene.dues(), expected, "{missed:?}: then it goes on");
         });
     }
+}
+
+#[test]
+fn the_tick_at_the_end_of_a_pause_is_not_missed() {
+    paused_runtime().block_on(async {
+        let scene = Scene::new();
+        let process = scene.process("a", 0);
+        let attempts = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&attempts);
+        let each_second = process.locks.schedule("report", Every::new(SECOND)).missed(Missed::Skip);
+        let _running = tokio::spawn(each_second.run(async move |tick: &Tick| {
+            noted.lock().unwrap().push(tick.due());
+            if tick.due() == at(2) { Err("no paper") } else { Ok(()) }
+        }));
+        sleep(Duration::from_millis(5_500)).await;
+        assert_eq!(*attempts.lock().unwrap(), [1, 2, 3, 4, 5].map(at));
+    });
+    for away in [20, 40, 55] {
+        paused_runtime().block_on(async {
+            let scene = Scene::new();
+            let process = scene.process("a", 0);
+            let _running = process.run(&process.minutely().missed(Missed::Skip), SECOND);
+            sleep(SECOND * 59).await;
+            kill(&process.slow);
+            sleep(SECOND * away).await;
+            Verb::ALL.into_iter().for_each(|verb| process.slow.open(verb));
+            sleep(MINUTE * 3 - SECOND * (59 + away - 1)).await;
+            let dues = scene.dues();
+            assert!(dues.ends_with(&minutes(2, 3)), "after an outage of {away} s: {dues:?}");
+        });
+    }
+}
+
+#[test]
+fn a_tick_whose_work_always_fails_gives_way_to_the_next_one() {
+    paused_runtime().block_on(async {
+        let scene = Scene::new();
+        let process = scene.process("a", 0);
+        has_run(&process, 0).await;
+        process.set_skew(10 * 60 + 1);
+        let attempts = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&attempts);
+        let schedule = process.minutely().missed(Missed::All(100));
+        let _running = tokio::spawn(schedule.run(async move |tick: &Tick| {
+            noted.lock().unwrap().push(tick.due());
+            // Two ticks in a row fail.
+            if tick.due() <= at(120) { Err("no paper") } else { Ok(()) }
+        }));
+        let count =
+            |minute: u64| attempts.lock().unwrap().iter().filter(|due| **due == at(minute * 60)).count();
+        sleep(SECOND * 58).await;
+        let all = attempts.lock().unwrap().len();
+        assert!(count(1) > 3 && count(1) == all, "until the next tick is due: {attempts:?}");
+        sleep(MINUTE).await;
+        assert!(count(2) > 0, "{attempts:?}");
+        sleep(MINUTE).await;
+        let mut attempts = attempts.lock().unwrap().clone();
+        assert!(attempts.is_sorted(), "none of them comes back: {attempts:?}");
+        attempts.dedup();
+        assert_eq!(attempts, minutes(1, 12));
+    });
+}
+
+#[test]
+fn an_outage_when_a_schedule_begins_delays_its_first_tick() {
+    paused_runtime().block_on(async {
+        let scene = Scene::new();
+        let process = scene.process("a", 0);
+        sleep(SECOND * 30).await;
+        kill(&process.slow);
+        let _running = process.run(&process.minutely(), SECOND);
+        sleep(SECOND * 40).await;
+        Verb::ALL.into_iter().for_each(|verb| process.slow.open(verb));
+        sleep(SECOND * 52).await;
+        assert_eq!(scene.dues(), minutes(1, 2));
+    });
 }
 
 #[test]

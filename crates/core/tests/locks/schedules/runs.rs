@@ -116,21 +116,23 @@ fn at_most_once_does_not_begin_unless_the_tick_is_recorded() {
 
 #[test]
 fn work_that_fails_is_tried_again_after_growing_pauses_until_the_next_tick() {
-    paused_runtime().block_on(async {
-        let scene = Scene::new();
-        let process = scene.process("a", 0);
-        let attempts = Arc::new(Mutex::new(Vec::new()));
-        let (noted, began) = (Arc::clone(&attempts), Instant::now());
-        let _running = tokio::spawn(process.minutely().run(async move |tick: &Tick| {
-            noted.lock().unwrap().push((tick.due(), began.elapsed().as_secs()));
-            if tick.due() == at(60) { Err("no paper") } else { Ok(()) }
-        }));
-        sleep(MINUTE * 3 + SECOND).await;
-        let expected = [60, 61, 63, 67, 75, 91].map(|secs| (at(60), secs));
-        let attempts = attempts.lock().unwrap();
-        assert_eq!(attempts[..6], expected);
-        assert_eq!(attempts[6..], [(at(120), 120), (at(180), 180)]);
-    });
+    for missed in [Missed::Skip, Missed::Latest, Missed::All(100)] {
+        paused_runtime().block_on(async {
+            let scene = Scene::new();
+            let process = scene.process("a", 0);
+            let attempts = Arc::new(Mutex::new(Vec::new()));
+            let (noted, began) = (Arc::clone(&attempts), Instant::now());
+            let _running = tokio::spawn(process.minutely().missed(missed).run(async move |tick: &Tick| {
+                noted.lock().unwrap().push((tick.due(), began.elapsed().as_secs()));
+                if tick.due() == at(60) { Err("no paper") } else { Ok(()) }
+            }));
+            sleep(MINUTE * 3 + SECOND).await;
+            let expected = [60, 61, 63, 67, 75, 91].map(|secs| (at(60), secs));
+            let attempts = attempts.lock().unwrap();
+            assert_eq!(attempts[..6], expected, "{missed:?}");
+            assert_eq!(attempts[6..], [(at(120), 120), (at(180), 180)], "{missed:?}");
+        });
+    }
 }
 
 #[test]

@@ -157,7 +157,7 @@ impl QueueModel {
         let spans = attempts.iter().filter_map(|attempt| match (attempt.grant, attempt.failure) {
             // A try that was granted was never queued. If the attempt makes several tries, the server may have granted
             // an earlier try whose answer was lost.
-            (Some(_), _) if attempt.tries_once() => None,
+            (Some(_), _) if attempt.tries_once() || attempt.is_single_part_of_try() => None,
             (Some(grant), _) => Some((attempt.invoked, grant.at)),
             (None, Some((_, Failure::Taken))) if attempt.leaves_nothing_if_taken() => None,
             (None, _) => Some((attempt.invoked, index.latest_end(attempt))),

@@ -57,6 +57,7 @@ fn terms(words: &str) -> Terms {
             ("stale", time) => terms.stale = Duration::from_nanos(ms(time)),
             ("ends-with-process", _) => terms.ends_with_process = true,
             ("set_back", _) => terms.set_back = true,
+            ("kept-longer", time) => terms.kept_longer = Duration::from_nanos(ms(time)),
             ("poll", time) => terms.poll = Duration::from_nanos(ms(time)),
             ("lapse", time) => terms.lapse = Duration::from_nanos(ms(time)),
             ("cut", kind) => terms.cuts.push(kind.into()),
@@ -118,7 +119,7 @@ fn what(ev: &str, values: &Values<'_>) -> What {
             within: values.word("within").map(id),
             retries: values.0.contains(&"retries"),
         },
-        "part" => What::Part,
+        "part" => What::Part { single: values.0.contains(&"single") },
         "enq" => What::Enq,
         "ok" => What::AcqOk {
             token: values.0[0].parse().unwrap(),
