@@ -462,7 +462,9 @@ async fn random_history(acts: Vec<Act>) {
     // A request that is dropped when its answer is under way is granted, or refused, and not cancelled.
     assert_eq!(count("granted"), seen.granted + unused);
     assert!(count("refused") >= seen.refused && count("cancelled") <= seen.cancelled - unused);
-    assert_eq!(count("lost"), seen.lost, "{:?}", notes.counts);
+    // The release of a guard that the user never got can find out about a loss, too.
+    let lost = seen.lost..=seen.lost + unused;
+    assert!(lost.contains(&count("lost")), "{lost:?} {:?}", notes.counts);
 }
 
 proptest! {

@@ -25,7 +25,13 @@ async fn all_who_wait_wake_when_the_last_party_has_counted_down(fixture: &Fixtur
         let arrivals = latch.count_down(party).await.map_err(failed("count down"))?;
         ensure!(arrivals.missing() == missing, "after {party}: {arrivals:?}");
     }
-    let late = elsewhere.wait_within(Duration::from_millis(1)).await;
+    let mut late = elsewhere.wait_within(Duration::from_millis(1)).await;
+    for seconds in [1, 5, 25] {
+        // On a busy machine an answer takes longer than the limit.
+        if matches!(&late, Err(error) if error.is_unreachable()) {
+            late = elsewhere.wait_within(Duration::from_secs(seconds)).await;
+        }
+    }
     expect_match!(late, Err(error) if error.is_timed_out() => (), "one party is missing");
     ensure!(waiting.iter().all(|task| !task.is_finished()), "a wait ended although one party is missing");
     elsewhere.count_down("c").await.map_err(failed("count down"))?;
