@@ -59,6 +59,7 @@ async fn order(
 /// Charges the card. A real one sends the order's id and the token along: the bank refuses an order that it has charged
 /// already (this program can be killed between the charge and its record), and a smaller token than it has seen.
 async fn charge(card: &str, token: Token) -> Result<String, String> {
+    println!("charging {card}");
     tokio::time::sleep(Duration::from_millis(50)).await;
     println!("charged {card}");
     if card == "empty" {

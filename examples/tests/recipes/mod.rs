@@ -104,7 +104,9 @@ fn a_repeated_order_on_another_machine_gets_the_first_receipt() {
     let mut services = [start(), start()];
     let addresses = services.each_mut().map(|service| service.line_with("listening")[13..].to_owned());
     // The client hangs up: its charge is not cut off.
-    drop(send(&addresses[0], "POST", "/orders/16", "card 4"));
+    let client = send(&addresses[0], "POST", "/orders/16", "card 4");
+    services[0].line_with("charging card 4");
+    drop(client);
     services[0].line_with("charged card 4");
     // Eight clicks at the same time, on both machines.
     let receipts: Vec<_> = std::thread::scope(|scope| {

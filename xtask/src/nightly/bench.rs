@@ -8,7 +8,7 @@ use super::{
 };
 use crate::run::succeed;
 
-pub(super) const LOCAL: &[&str] = &["free", "contended", "handover", "command", "holds"];
+pub(super) const LOCAL: &[&str] = &["free", "contended", "handover", "election", "command", "holds"];
 pub(super) const REDIS: &[&str] = &[
     "redis-free",
     "redis-handover",
