@@ -19,8 +19,8 @@ pub struct RowLockError {
 pub enum RowLockErrorKind {
     /// Another transaction has locked a name, and this call does not wait.
     Taken,
-    /// Another transaction has locked a name, and the wait for it ended: by [`RowLock::wait`], or by a time limit of
-    /// the server or of the session.
+    /// Another transaction has locked a name, and the wait for it ended: by [`RowLock::wait`](super::RowLock::wait), or
+    /// by a time limit of the server or of the session.
     TimedOut,
     /// The server cannot give this transaction the lock, but it can give the lock to a new one: the transaction has
     /// read data that is now out of date (SQLSTATE 40001), or two transactions waited for each other.
