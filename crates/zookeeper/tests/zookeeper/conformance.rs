@@ -89,9 +89,11 @@ fn until_deleted(delete: impl Fn()) {
     assert!((0..5).any(|_| deleted()), "nothing can be deleted");
 }
 
-/// Every case about memos and their followers ran.
+/// Every case about memos and their followers ran, except one: holds are not converted on ZooKeeper.
 fn assert_no_memo_is_skipped(report: &Report) {
-    let is_of_memos = |(case, _): &&(&str, String)| case.contains("memo") || case.contains("follower");
+    let is_of_memos = |(case, _): &&(&str, String)| {
+        (case.contains("memo") || case.contains("follower")) && !case.contains("downgrade")
+    };
     assert!(report.skipped.iter().find(is_of_memos).is_none(), "{report}");
 }
 
