@@ -23,9 +23,12 @@ impl TryFrom<&Config> for ConnectionSettings {
                 "the configuration of tokio_postgres has host and hostaddr: leave hostaddr out",
             ));
         }
-        let host_name = |host: &Host| match host {
-            Host::Tcp(name) => Ok(name.clone()),
-            Host::Unix(directory) => directory.to_str().map(str::to_owned).ok_or_else(not_utf8),
+        let host_name = |host: &Host| -> Result<String, Error> {
+            match host {
+                Host::Tcp(name) => Ok(name.clone()),
+                #[cfg(unix)]
+                Host::Unix(directory) => directory.to_str().map(str::to_owned).ok_or_else(not_utf8),
+            }
         };
         let mut names = hosts.iter().map(host_name).collect::<Result<Vec<_>, _>>()?;
         names.extend(addresses.iter().map(ToString::to_string));
