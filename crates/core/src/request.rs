@@ -203,6 +203,15 @@ impl Request {
         self
     }
 
+    /// The same request, of a new owner with this label, if there is one: no two such requests share a hold.
+    pub(crate) fn for_new_owner(&self, label: Option<&str>) -> Self {
+        let request = self.clone();
+        match label {
+            Some(label) => request.owner(Owner::new(label)),
+            None => request,
+        }
+    }
+
     /// How many permits of a semaphore to take; 1 by default. For other locks, the request is
     /// [`is_invalid`](crate::Error::is_invalid) with another number.
     ///

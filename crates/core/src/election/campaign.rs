@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{Acquire, Election, Error, Leading, Owner, Request, RunError};
+use crate::{Acquire, Election, Error, Leading, Request, RunError};
 
 impl Election {
     /// Waits until this candidate leads and its value is published.
@@ -141,10 +141,6 @@ impl Election {
 
     /// The request of one campaign.
     fn request_of_campaign(&self) -> Request {
-        let request = self.request.clone();
-        match &self.owner {
-            Some(label) => request.owner(Owner::new(label)),
-            None => request,
-        }
+        self.request.for_new_owner(self.owner.as_deref())
     }
 }

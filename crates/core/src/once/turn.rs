@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::Once;
 use crate::{
-    Error, ErrorKind, Guard, Memo, MemoKind, Name, NewMemo, OnceError, Owner, Ran, Request,
+    Error, ErrorKind, Guard, Memo, MemoKind, Name, NewMemo, OnceError, Ran,
     contract::memo::kind_error,
     turn::{Look, Turn, Waiting, next_turn},
 };
@@ -47,15 +47,7 @@ impl Once {
     pub(super) async fn turn(&self, waiting: Waiting) -> Result<Turn<Vec<u8>, ()>, Error> {
         // All arguments are checked before anything is sent.
         self.memo(Vec::new())?;
-        next_turn(&self.locks, &self.request_of_run(), waiting, self).await
-    }
-
-    fn request_of_run(&self) -> Request {
-        let request = self.request.clone();
-        match &self.owner {
-            Some(label) => request.owner(Owner::new(label)),
-            None => request,
-        }
+        next_turn(&self.locks, &self.request.for_new_owner(self.owner.as_deref()), waiting, self).await
     }
 
     /// The memo of this result.

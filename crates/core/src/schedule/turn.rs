@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use crate::{
-    Due, Error, Guard, Locks, MAX_MEMO_KEEP, MemoKind, Name, NewMemo, Owner, Request, TickError, Token,
+    Due, Error, Guard, Locks, MAX_MEMO_KEEP, MemoKind, Name, NewMemo, Request, TickError, Token,
     contract::memo::kind_error,
     memo::check_memos,
     schedule::record::TickRecord,
@@ -142,7 +142,8 @@ impl TickOptions {
     pub(crate) async fn begin(&self, place: Place, waiting: Waiting) -> Result<Begun, Error> {
         let name = self.checked()?;
         let look = LookForTick { options: self, name, due: place.due };
-        let turn = next_turn(&self.locks, &self.request_of_run(), waiting, &look).await?;
+        let request = self.request.for_new_owner(self.owner.as_deref());
+        let turn = next_turn(&self.locks, &request, waiting, &look).await?;
         let (guard, found) = match turn {
             Turn::Done(record) => return Ok(Begun::Done(record)),
             Turn::Run(guard, record) => (guard, record),
@@ -194,14 +195,6 @@ impl TickOptions {
         match self.at_least {
             Some(at_least) => guard.release_at_least(at_least).await,
             None => guard.release().await,
-        }
-    }
-
-    fn request_of_run(&self) -> Request {
-        let request = self.request.clone();
-        match &self.owner {
-            Some(label) => request.owner(Owner::new(label)),
-            None => request,
         }
     }
 
