@@ -8,7 +8,8 @@ pub use arrivals::Arrivals;
 use std::{fmt, time::Duration};
 
 use crate::{
-    Error, Locks, Memo, MemoKind, Name, NewMemo, Request, contract::memo::kind_error, memo::check_memos,
+    Error, Locks, Memo, MemoKind, Name, NewMemo, Request,
+    memo::{check_kind, check_memos},
 };
 
 /// For how long a latch is stored unless [`Latch::keep`] says otherwise.
@@ -172,9 +173,7 @@ impl Latch {
     fn arrivals_of(&self, name: &Name, memo: Option<Memo>) -> Result<Arrivals, Error> {
         let Some(memo) = memo else { return Ok(Arrivals::none(self.count)) };
         let (engine, name_text) = (self.locks.profile().engine, name.as_str());
-        if memo.kind != MemoKind::LATCH {
-            return Err(Error::from_engine(kind_error(&memo.kind, &MemoKind::LATCH), name, engine));
-        }
+        check_kind(&memo, &MemoKind::LATCH, name, engine)?;
         let arrivals = Arrivals::decode(&memo.bytes).ok_or_else(|| {
             Error::misconfigured(format!(
                 "{engine} latch {name_text:?}: its memo is no list of parties that this version of leasehold can read: \

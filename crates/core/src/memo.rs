@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::{
     BoxFuture, Engine, EngineError, Error, ErrorKind, Fault, Guard, GuardEnd, HoldAfter, Locks, Memo,
-    MemoFollower, Mode, Name, NewMemo, Previous,
+    MemoFollower, MemoKind, Mode, Name, NewMemo, Previous,
+    contract::memo::kind_error,
     driver::keeper::{KeeperJob, MemoOutcome, MemoSender, poll_once},
     driver::local::Ending,
     driver::shared::Shared,
@@ -68,6 +69,19 @@ impl Locks {
 fn failed_read(error: EngineError) -> EngineError {
     let fault = if error.fault == Fault::Unknown { Fault::Retry } else { error.fault };
     EngineError { fault, ..error }
+}
+
+/// An error, if a memo is of another kind than its reader expects.
+pub(crate) fn check_kind(
+    memo: &Memo,
+    expected: &MemoKind,
+    name: &Name,
+    engine: &'static str,
+) -> Result<(), Error> {
+    if memo.kind == *expected {
+        return Ok(());
+    }
+    Err(Error::from_engine(kind_error(&memo.kind, expected), name, engine))
 }
 
 /// An error, if the engine stores no memos. Nothing is sent.

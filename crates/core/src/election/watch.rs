@@ -3,8 +3,8 @@
 use std::{fmt, time::Duration};
 
 use crate::{
-    Error, ErrorKind, Fault, Locks, Memo, MemoFollower, MemoKind, Name, Request, Token,
-    contract::memo::kind_error, memo_follower::LONGEST_PAUSE,
+    Error, ErrorKind, Fault, Locks, Memo, MemoFollower, MemoKind, Name, Request, Token, memo::check_kind,
+    memo_follower::LONGEST_PAUSE,
 };
 
 /// An observer that could read nothing for so many of the longest pauses between two reads is unsure at the earliest:
@@ -38,9 +38,7 @@ impl Leader {
     /// The leader that a memo shows; `None` if the claim that wrote the memo does not hold the name any more.
     pub(super) fn of_memo(locks: &Locks, name: &Name, memo: Memo) -> Result<Option<Self>, Error> {
         let engine = locks.shared().profile.engine;
-        if memo.kind != MemoKind::ELECTION {
-            return Err(Error::from_engine(kind_error(&memo.kind, &MemoKind::ELECTION), name, engine));
-        }
+        check_kind(&memo, &MemoKind::ELECTION, name, engine)?;
         if !memo.is_held {
             return Ok(None);
         }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::Once;
 use crate::{
     Error, ErrorKind, Guard, Memo, MemoKind, Name, NewMemo, OnceError, Ran,
-    contract::memo::kind_error,
+    memo::check_kind,
     turn::{Look, Turn, Waiting, next_turn},
 };
 
@@ -62,9 +62,7 @@ impl Once {
     /// The result in a memo, unless it is that of another payload.
     pub(super) fn result_of(&self, name: &Name, memo: Memo) -> Result<Vec<u8>, Error> {
         let engine = self.locks.profile().engine;
-        if memo.kind != MemoKind::ONCE {
-            return Err(Error::from_engine(kind_error(&memo.kind, &MemoKind::ONCE), name, engine));
-        }
+        check_kind(&memo, &MemoKind::ONCE, name, engine)?;
         let is_other = |stored: &[u8; 32]| self.digest.as_ref().is_some_and(|own| own != stored);
         if memo.print.as_ref().is_some_and(is_other) {
             let name_text = name.as_str();

@@ -4,8 +4,7 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use crate::{
     Due, Error, Guard, Locks, MAX_MEMO_KEEP, MemoKind, Name, NewMemo, Request, TickError, Token,
-    contract::memo::kind_error,
-    memo::check_memos,
+    memo::{check_kind, check_memos},
     schedule::record::TickRecord,
     turn::{Look, Turn, Waiting, next_turn},
 };
@@ -124,9 +123,7 @@ impl TickOptions {
             return Ok((TickRecord::default(), None));
         };
         let engine = self.locks.profile().engine;
-        if memo.kind != MemoKind::SCHEDULE {
-            return Err(Error::from_engine(kind_error(&memo.kind, &MemoKind::SCHEDULE), name, engine));
-        }
+        check_kind(&memo, &MemoKind::SCHEDULE, name, engine)?;
         let record = TickRecord::decode(&memo.bytes).ok_or_else(|| {
             let name_text = name.as_str();
             Error::misconfigured(format!(
