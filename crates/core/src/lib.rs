@@ -47,6 +47,7 @@ pub use contract::claim::{
 };
 pub use contract::claim_all::AllAnswer;
 pub use contract::convert::{Conversions, Upgraded};
+pub use contract::diagnostic::{Diagnostic, Severity};
 pub use contract::engine::{BoxFuture, Engine, cannot_claim_all};
 pub use contract::error::{EngineError, Error, ErrorKind, Fault};
 pub use contract::inspect::{Broken, HolderView, Inspect, View, WaiterView};

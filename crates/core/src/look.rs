@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Broken, Engine, EngineError, Error, ErrorKind, Fault, Guarantee, Locks, Name, View, catch_panic,
+    Broken, Diagnostic, Engine, EngineError, Error, ErrorKind, Fault, Guarantee, Locks, Name, View,
+    catch_panic,
     driver::keeper::{KeeperJob, REPORT_MARGIN, poll_once},
 };
 
@@ -60,6 +61,24 @@ impl Locks {
     #[track_caller]
     pub fn guarantee_blocking(&self) -> Result<Guarantee, Error> {
         self.shared().keeper.block_on(self.guarantee())?
+    }
+
+    /// What an operator should know about the servers, their clocks and the rights of this user, beside what the
+    /// [`guarantee`](Self::guarantee) says. It changes nothing on the servers.
+    ///
+    /// # Errors
+    /// The engine's error, if the engine cannot be asked at all.
+    pub async fn diagnose(&self) -> Result<Vec<Diagnostic>, Error> {
+        self.inspect("", |engine| Box::pin(async move { engine.diagnose().await })).await
+    }
+
+    /// [`diagnose`](Self::diagnose) for code without an executor.
+    ///
+    /// # Errors
+    /// As [`diagnose`](Self::diagnose).
+    #[track_caller]
+    pub fn diagnose_blocking(&self) -> Result<Vec<Diagnostic>, Error> {
+        self.shared().keeper.block_on(self.diagnose())?
     }
 
     /// The names that begin with `prefix` and have a holder or a waiter.

@@ -1,6 +1,6 @@
 //! The methods of `Locks` for operators and health checks: reach the engine, show what is held, end a hold.
 
-use leasehold_core::{Broken, Error, Guarantee, View};
+use leasehold_core::{Broken, Diagnostic, Error, Guarantee, View};
 
 use crate::Locks;
 
@@ -73,6 +73,42 @@ impl Locks {
     #[track_caller]
     pub fn guarantee_blocking(&self) -> Result<Guarantee, Error> {
         self.core.guarantee_blocking()
+    }
+
+    /// What an operator should know about the servers, their clocks and the rights of this user, beside what the
+    /// [`guarantee`](Self::guarantee) says. It changes nothing on the servers, and takes several requests. Cancel safe.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), leasehold::Error> {
+    /// # pollster::block_on(async {
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// for diagnostic in locks.diagnose().await? {
+    ///     println!("{}: {}. {}", diagnostic.severity, diagnostic.found, diagnostic.advice);
+    /// }
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The engine's error, if the engine cannot be asked at all.
+    pub async fn diagnose(&self) -> Result<Vec<Diagnostic>, Error> {
+        self.core.diagnose().await
+    }
+
+    /// [`diagnose`](Self::diagnose) for code without an executor: blocks the thread until the engine has answered.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// println!("{} diagnostics", locks.diagnose_blocking()?.len());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`diagnose`](Self::diagnose).
+    #[track_caller]
+    pub fn diagnose_blocking(&self) -> Result<Vec<Diagnostic>, Error> {
+        self.core.diagnose_blocking()
     }
 
     /// The names that begin with `prefix` and have a holder or a waiter. Cancel safe.

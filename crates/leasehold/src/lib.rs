@@ -46,7 +46,7 @@
 //! | lock again what the caller may have locked | [`Owner::enter`] |
 //! | refuse the writes of an outdated holder | [`Guard::token`], [`SqlFence`], [`RedisFence`], [`EtcdFence`] |
 //! | see who holds and who waits, end a hold | [`Locks::show`], [`Locks::list`], [`Locks::break_hold`] |
-//! | know what the engine promises | [`Locks::guarantee`] |
+//! | know what the engine promises, and what to mend | [`Locks::guarantee`], [`Locks::diagnose`] |
 //! | start and stop a service | [`Locks::ping`], [`Locks::warm`], [`Locks::close`] |
 //!
 //! # Choose an engine
@@ -163,12 +163,12 @@ pub use duration::parse_duration;
 pub use etcd::EtcdFence;
 pub use leasehold_core::{
     Acquire, AcquireAll, All, Arrivals, Blocking, BlockingAll, Breaking, Broken, Candidate, ClaimId,
-    Credentials, Due, Election, Error, ErrorKind, Event, Every, Finding, Guarantee, Guard, GuardEnd, Guards,
-    HolderView, Keeper, LastTick, Latch, Leader, LeaderWatch, Leadership, Leading, Level, Life, Lineage,
-    Loss, MAX_NAME_BYTES, MAX_NAMES_AT_ONCE, Missed, Mode, Modes, Name, NotConverted, Observe, Once,
-    OnceError, Owner, Pace, Password, Previous, Profile, Ran, Request, Role, RunError, Rw, Schedule, Stop,
-    Striped, Tick, TickError, TickRequest, Ticked, TimeChange, Timetable, Token, Verb, View, WaiterView,
-    WhenUnreachable, stripe_name,
+    Credentials, Diagnostic, Due, Election, Error, ErrorKind, Event, Every, Finding, Guarantee, Guard,
+    GuardEnd, Guards, HolderView, Keeper, LastTick, Latch, Leader, LeaderWatch, Leadership, Leading, Level,
+    Life, Lineage, Loss, MAX_NAME_BYTES, MAX_NAMES_AT_ONCE, Missed, Mode, Modes, Name, NotConverted, Observe,
+    Once, OnceError, Owner, Pace, Password, Previous, Profile, Ran, Request, Role, RunError, Rw, Schedule,
+    Severity, Stop, Striped, Tick, TickError, TickRequest, Ticked, TimeChange, Timetable, Token, Verb, View,
+    WaiterView, WhenUnreachable, stripe_name,
 };
 #[cfg(feature = "etcd")]
 pub use leasehold_etcd::HeldBy as EtcdCompare;

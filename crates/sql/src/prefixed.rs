@@ -3,9 +3,9 @@
 use std::{fmt, sync::Arc};
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Broken, Claim, Conversions, Engine, EngineError, Error, Fault, Followed,
-    Guarantee, Hold, How, Inspect, MAX_NAME_BYTES, Memo, MemoWrite, Memos, Name, Notification, Profile,
-    Release, Released, Renewed, Upgraded, View, Written,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Conversions, Diagnostic, Engine, EngineError, Error, Fault,
+    Followed, Guarantee, Hold, How, Inspect, MAX_NAME_BYTES, Memo, MemoWrite, Memos, Name, Notification,
+    Profile, Release, Released, Renewed, Upgraded, View, Written,
 };
 
 /// The longest prefix, in bytes. A name and its prefix have up to 512 bytes together.
@@ -199,6 +199,10 @@ impl Inspect for Prefixed {
 
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         self.engine.guarantee()
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, EngineError>> {
+        self.engine.diagnose()
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {

@@ -82,10 +82,10 @@ macro_rules! forward_engine {
 }
 
 /// Implements [`Inspect`](crate::Inspect) for a type with the field `client`, by the client's functions of the same
-/// names, except the guarantee, which the given function finds out.
+/// names, except the guarantee and the diagnostics, which the given functions find out.
 #[macro_export]
 macro_rules! forward_inspect {
-    ($engine:ty, guarantee by $guarantee:path) => {
+    ($engine:ty, guarantee by $guarantee:path $(, diagnostics by $diagnose:path)?) => {
         impl $crate::Inspect for $engine {
             fn ping(&self) -> $crate::BoxFuture<'_, Result<(), $crate::EngineError>> {
                 Box::pin(self.client.ping())
@@ -94,6 +94,14 @@ macro_rules! forward_inspect {
             fn guarantee(&self) -> $crate::BoxFuture<'_, Result<$crate::Guarantee, $crate::EngineError>> {
                 Box::pin($guarantee(&self.client))
             }
+
+            $(
+                fn diagnose(
+                    &self,
+                ) -> $crate::BoxFuture<'_, Result<Vec<$crate::Diagnostic>, $crate::EngineError>> {
+                    Box::pin($diagnose(&self.client))
+                }
+            )?
 
             fn list<'a>(
                 &'a self,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{BoxFuture, EngineError, Guarantee, Lineage, MAX_OWNER_BYTES, Mode, Name};
+use crate::{BoxFuture, Diagnostic, EngineError, Guarantee, Lineage, MAX_OWNER_BYTES, Mode, Name};
 
 /// The operations of an engine for operators. The rules of [`Engine`](crate::Engine) apply. What these operations
 /// report is for display: no claim is granted by it.
@@ -19,6 +19,16 @@ pub trait Inspect: Send + Sync {
     /// # Errors
     /// As for `claim`.
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>>;
+
+    /// What an operator should know about the servers, their clocks and the rights of this user, beside what
+    /// [`guarantee`](Self::guarantee) finds. It changes nothing on the servers. What may not be looked at is a diagnostic
+    /// of [`Severity::Unknown`](crate::Severity::Unknown), not an error.
+    ///
+    /// # Errors
+    /// As for `claim`.
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, EngineError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
 
     /// The names that begin with `prefix` and have a holder or a waiter, or cannot be read, sorted. A name that cannot
     /// be read hides no other.

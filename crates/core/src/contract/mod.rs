@@ -3,6 +3,7 @@
 pub(crate) mod claim;
 pub(crate) mod claim_all;
 pub(crate) mod convert;
+pub(crate) mod diagnostic;
 pub(crate) mod engine;
 pub(crate) mod error;
 pub(crate) mod forward;

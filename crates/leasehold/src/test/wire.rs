@@ -8,9 +8,9 @@ use std::{
 };
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Broken, Claim, Clock, Contact, Conversions, Engine, EngineError, Followed,
-    Guarantee, Hold, How, Inspect, Instant, Memo, MemoWrite, Memos, Name, Notification, Profile, Release,
-    Released, Renewed, Upgraded, View, Written, memory::MemoryEngine,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Clock, Contact, Conversions, Diagnostic, Engine,
+    EngineError, Followed, Guarantee, Hold, How, Inspect, Instant, Memo, MemoWrite, Memos, Name,
+    Notification, Profile, Release, Released, Renewed, Upgraded, View, Written, memory::MemoryEngine,
 };
 use tokio::sync::Notify;
 
@@ -288,6 +288,13 @@ impl Inspect for Wire {
         Box::pin(async move {
             self.send(None)?;
             self.store.guarantee().await
+        })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, EngineError>> {
+        Box::pin(async move {
+            self.send(None)?;
+            self.store.diagnose().await
         })
     }
 

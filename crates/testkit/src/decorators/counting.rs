@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Broken, Claim, Conversions, Engine, EngineError, Followed, Guarantee, Hold,
-    How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, Upgraded,
-    View, Written,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Conversions, Diagnostic, Engine, EngineError, Followed,
+    Guarantee, Hold, How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released,
+    Renewed, Upgraded, View, Written,
 };
 
 use super::{
@@ -187,6 +187,11 @@ impl Inspect for Counting {
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         self.add(Verb::Inspect, 1);
         self.inner.guarantee()
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, EngineError>> {
+        self.add(Verb::Inspect, 1);
+        self.inner.diagnose()
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {

@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Broken, Claim, Contact, Conversions, Engine, EngineError, Followed,
-    Guarantee, Hold, How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released,
-    Renewed, Upgraded, View, Written, is_on_calling_thread,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Contact, Conversions, Diagnostic, Engine, EngineError,
+    Followed, Guarantee, Hold, How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release,
+    Released, Renewed, Upgraded, View, Written, is_on_calling_thread,
 };
 use tokio::sync::watch;
 
@@ -238,6 +238,10 @@ impl Inspect for Slow {
 
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(self.through(Verb::Inspect, async move { self.inner.guarantee().await }))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, EngineError>> {
+        Box::pin(self.through(Verb::Inspect, async move { self.inner.diagnose().await }))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Broken, Claim, Conversions, Engine, EngineError, Followed, Guarantee, Hold,
-    How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released, Renewed, Upgraded,
-    View, Written,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Conversions, Diagnostic, Engine, EngineError, Followed,
+    Guarantee, Hold, How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released,
+    Renewed, Upgraded, View, Written,
 };
 use tokio::sync::oneshot;
 
@@ -252,6 +252,10 @@ impl Inspect for Faulty {
 
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(self.look(self.inner.guarantee()))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, EngineError>> {
+        Box::pin(self.look(self.inner.diagnose()))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
