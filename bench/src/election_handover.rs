@@ -1,10 +1,17 @@
 //! Two processes lead an election in turns. Measures the time from just before the resignation of one leader to the
-//! moment at which the other leads, with its value published. This time is compared with the hand-over of a mutex on
-//! the same engine.
+//! grant of the lead to the other, and to the moment at which the value of the other is published too. These times are
+//! compared with the hand-over of a mutex on the same engine.
 
-use std::{io::Write, time::Duration};
+use std::{
+    io::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use leasehold::Locks;
+use leasehold::{Connect, Event, Locks, Observe};
 use leasehold_testkit::server::RedisServer;
 
 use crate::{
@@ -31,7 +38,10 @@ pub(crate) fn bench() -> Result<(), Failure> {
         Comparison::new("us, p50")
             .rounds(11)
             .candidate("a mutex, from the release to the grant", || hand_overs("mutex", url))
-            .candidate("an election, from the resignation to the next leader", || hand_overs("election", url))
+            .candidate("an election, from the resignation to the grant", || hand_overs("grant", url))
+            .candidate("an election, from the resignation to the published value", || {
+                hand_overs("value", url)
+            })
             .run()?;
     }
     Ok(())
@@ -45,12 +55,20 @@ fn hand_overs(candidate: &str, url: &str) -> Result<f64, Failure> {
 
 /// Leads, or holds the mutex, repeatedly. Prints when each hold began and when its end was called.
 pub(crate) fn child(candidate: &str, url: &str) -> Result<(), Failure> {
-    let locks = Locks::connect(url)?;
+    let last_grant = Arc::new(LastGrant::default());
+    let locks = Connect::default().observe(Arc::clone(&last_grant) as _).connect(url)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let mut stamps = Vec::with_capacity(TURNS);
     runtime.block_on(async {
         for _ in 0..TURNS {
-            stamps.push(if candidate == "mutex" { hold(&locks).await? } else { lead(&locks).await? });
+            let (published, ended) = match candidate {
+                "mutex" => (None, hold(&locks).await?),
+                candidate => {
+                    let (published, resigned) = lead(&locks).await?;
+                    ((candidate == "value").then_some(published), resigned)
+                }
+            };
+            stamps.push((published.unwrap_or_else(|| last_grant.0.load(Ordering::Acquire)), ended));
             tokio::time::sleep(PAUSE).await;
         }
         Ok::<_, Failure>(())
@@ -62,20 +80,33 @@ pub(crate) fn child(candidate: &str, url: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn hold(locks: &Locks) -> Result<(u64, u64), Failure> {
+/// Remembers when the last hold was granted.
+#[derive(Default)]
+struct LastGrant(AtomicU64);
+
+impl Observe for LastGrant {
+    fn event(&self, event: &Event<'_>) {
+        if let (Event::Granted { .. }, Ok(now)) = (event, now()) {
+            self.0.store(now, Ordering::Release);
+        }
+    }
+}
+
+/// Holds the mutex for a while. Returns when its release began.
+async fn hold(locks: &Locks) -> Result<u64, Failure> {
     let guard = locks.mutex("turns").acquire().await?;
-    let granted = now()?;
     tokio::time::sleep(HOLD).await;
     let released = now()?;
     guard.release().await?;
-    Ok((granted, released))
+    Ok(released)
 }
 
+/// Leads for a while. Returns when its value was published, and when its resignation began.
 async fn lead(locks: &Locks) -> Result<(u64, u64), Failure> {
     let leading = locks.election("leader").value("10.0.0.7:8080").campaign().await?;
-    let granted = now()?;
+    let published = now()?;
     tokio::time::sleep(HOLD).await;
     let resigned = now()?;
     leading.resign().await?;
-    Ok((granted, resigned))
+    Ok((published, resigned))
 }

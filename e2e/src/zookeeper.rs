@@ -5,6 +5,8 @@ mod ensemble;
 
 use std::collections::BTreeMap;
 
+use leasehold_core::Guarantee;
+
 pub use alone::One;
 pub use ensemble::{ENSEMBLE, Ensemble};
 
@@ -12,6 +14,12 @@ pub use ensemble::{ENSEMBLE, Ensemble};
 const MAX_STOP: u64 = 3500;
 /// The longest time in milliseconds for which a proxy holds messages.
 const MAX_HOLD_BACK: u64 = 2500;
+
+/// Whether nothing lowers the guarantee but the setting of these servers, which do not wait for their disks. A server
+/// that is stopped does not tell it.
+fn is_unforced(guarantee: &Guarantee) -> bool {
+    guarantee.findings.iter().all(|finding| finding.what == "forceSync")
+}
 
 /// The sessions and ephemeral nodes in the output of the server's command `dump`. They must not remain after a round.
 fn leftovers(dump: &str) -> BTreeMap<String, u64> {

@@ -21,8 +21,19 @@ const CRATE: &str = "leasehold";
 const INNER_CRATES: [&str; 6] = ["core", "etcd", "redis", "sql", "tls", "zookeeper"];
 /// The words between core and the engines: a new one must not compile before every engine handles it, also an engine of
 /// a user. And the answer of `once_in`: a program that did not handle one of its words could do the work twice.
-const EXHAUSTIVE: [&str; 8] =
-    ["Answer", "Fault", "How", "OnceIn", "Released", "Renewed", "TimeLeft", "Upgraded"];
+const EXHAUSTIVE: [&str; 11] = [
+    "AllAnswer",
+    "Answer",
+    "Fault",
+    "HoldAfter",
+    "How",
+    "OnceIn",
+    "Released",
+    "Renewed",
+    "TimeLeft",
+    "Upgraded",
+    "Written",
+];
 /// The release of the compiler whose JSON `public-api` in `xtask/Cargo.toml` reads.
 const RUST: &str = "1.95";
 

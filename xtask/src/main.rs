@@ -3,13 +3,14 @@
 //! `cargo xtask check` runs only the checks. `cargo xtask torture` injects faults into an engine and reports whether it
 //! kept its promises. `cargo xtask mutants` injects bugs into our code and reports whether the tests find them. `cargo
 //! xtask pictures` and `cargo xtask book` render parts of the documentation. `cargo xtask packages` checks what a
-//! release uploads; `cargo xtask api` compares the public API with its listing. `cargo xtask draw SEED [FOLDER]` draws
-//! lines of code for a test of their names.
+//! release uploads; `cargo xtask api` compares the public API with its listing. `cargo xtask deb` builds the Debian
+//! package and tries it. `cargo xtask draw SEED [FOLDER]` draws lines of code for a test of their names.
 
 mod api;
 mod book;
 mod chart;
 mod check;
+mod deb;
 mod draw;
 mod mutants;
 mod nightly;
@@ -31,8 +32,9 @@ use run::{Failure, Steps};
 use workspace::Workspace;
 
 /// The tasks, as they are typed. The README may name these tasks and no others.
-const CHORES: [&str; 11] = [
+const CHORES: [&str; 12] = [
     "quick", "check", "test", "nightly", "torture", "mutants", "pictures", "book", "draw", "packages", "api",
+    "deb",
 ];
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
             .and_then(|workspace| steps.step("draw the pictures", || pictures::write(&workspace))),
         ["book"] => Workspace::find().and_then(|workspace| book::build(&mut steps, &workspace)),
         ["packages"] => Workspace::find().and_then(|workspace| packages::check(&mut steps, &workspace)),
+        ["deb"] => Workspace::find().and_then(|workspace| deb::build_and_try(&mut steps, &workspace)),
         ["api"] => Workspace::find().and_then(|workspace| api::check(&mut steps, &workspace, false)),
         ["api", "--write"] => {
             Workspace::find().and_then(|workspace| api::check(&mut steps, &workspace, true))

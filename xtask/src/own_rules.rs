@@ -2,6 +2,7 @@
 //! line each.
 
 mod citations;
+mod diagnostics;
 mod documents;
 mod engines;
 mod manifests;
@@ -54,6 +55,7 @@ fn complaints(workspace: &Workspace) -> io::Result<Vec<String>> {
     complaints.extend(manifests::complaints(workspace));
     complaints.extend(modes::complaints(workspace, &rust));
     complaints.extend(messages::complaints(&rust, &markdown, |path| workspace.shown(path)));
+    complaints.extend(diagnostics::complaints(&rust, &markdown, |path| workspace.shown(path)));
     complaints.extend(pictures::complaints(workspace));
     complaints.extend(mutants::complaints(workspace, &texts(workspace, "patch")?));
     complaints.extend(documents::one_command_for_all(

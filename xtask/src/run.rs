@@ -91,7 +91,7 @@ pub(crate) fn under(wrapper: &[&str], command: &Command) -> Command {
     wrapped
 }
 
-fn shown(command: &Command) -> String {
+pub(crate) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }

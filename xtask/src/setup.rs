@@ -16,6 +16,8 @@ const CARGO_DENY: &str = "0.20.2";
 const CARGO_FUZZ: &str = "0.13.2";
 /// The release of mdbook that renders the documentation.
 const MDBOOK: &str = "0.5.4";
+/// The release of cargo-deb that builds the Debian package.
+const CARGO_DEB: &str = "3.8.0";
 
 /// The settings for a fast build of these tools. Each tool runs for a second, so it is not worth minutes of compiling.
 const QUICK_BUILD: [(&str, &str); 4] = [
@@ -107,6 +109,21 @@ pub(crate) fn for_book(steps: &mut Steps, workspace: &Workspace) -> Result<(), F
 /// The path of the project's own mdbook.
 pub(crate) fn mdbook(workspace: &Workspace) -> PathBuf {
     tool_folder(workspace, "mdbook", MDBOOK).join("bin/mdbook")
+}
+
+/// Installs cargo-deb, unless it is installed.
+pub(crate) fn for_deb(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    if is_installed(Command::new(cargo_deb(workspace)).arg("--version")) {
+        return Ok(());
+    }
+    let step = "install cargo-deb";
+    steps.command(step, &mut install(workspace, "cargo-deb", CARGO_DEB))?;
+    clean_up(workspace).map_err(|reason| Failure::new(step, reason))
+}
+
+/// The path of the project's own cargo-deb.
+pub(crate) fn cargo_deb(workspace: &Workspace) -> PathBuf {
+    tool_folder(workspace, "cargo-deb", CARGO_DEB).join("bin/cargo-deb")
 }
 
 fn install(workspace: &Workspace, tool: &str, version: &str) -> Command {

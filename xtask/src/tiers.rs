@@ -40,7 +40,7 @@ pub(crate) struct Row {
 
 /// The integration tests. They are started in this order, so the longest come first. All unit tests are in the quick
 /// tier.
-const TABLE: [Row; 37] = [
+const TABLE: [Row; 39] = [
     row("e2e", "fault_cases", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
     row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),
@@ -60,6 +60,8 @@ const TABLE: [Row; 37] = [
     row("model", "model", Tier::Test, "the model of the Redis protocol at its small bounds"),
     row("model", "redlock", Tier::Test, "the model of Redlock"),
     row("model", "block", Tier::Test, "the model of blocks of tokens on etcd and ZooKeeper"),
+    row("serve", "serve", Tier::Test, "the page for operators, by its socket"),
+    row("serve", "browser", Tier::Test, "the page for operators in Chromium, by clicks"),
     row("cli", "crowd", Tier::Test, "many commands at once"),
     row("core", "memory_footprint", Tier::Test, "bytes for each hold"),
     row("leasehold", "kit", Tier::Quick, "the kit for the tests of programs"),

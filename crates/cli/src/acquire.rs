@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use crate::{
     cgroup::Group,
     cmd::run::{label_of, lock_label, wait_failure, wait_interrupted},
+    cycle_check::CycleCheck,
     event_loop::{EventLoop, now},
     exit::{self, Failure},
     holds::{Acquired, Holds},
@@ -261,12 +262,17 @@ fn wait_for_lock<T>(
     parent_group: &ParentGroup<'_>,
 ) -> Result<Result<T, Error>, Failure> {
     let mut wait_messages = WaitMessages::new(plan, locks, awaited);
+    let mut cycle_check = CycleCheck::new(plan, locks);
     let mut next_sweep = now().saturating_add(FIRST_SWEEP);
     loop {
         if let Poll::Ready(result) = event_loop.poll(attempt.as_mut()) {
             return Ok(result);
         }
         let mut next_wake_up = wait_messages.print_when_due(event_loop);
+        // The return of the failure drops the future, which removes the claim from the queue.
+        if let Some(next_check) = cycle_check.check_when_due(event_loop)? {
+            next_wake_up = Some(next_wake_up.map_or(next_check, |next| next.min(next_check)));
+        }
         if plan.wait != Wait::Not
             && let Some(parent_group) = parent_group.group()
         {

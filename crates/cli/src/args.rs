@@ -1,10 +1,15 @@
 //! The command line as it is typed, declared for clap. Doc comments of options are the texts of `--help`.
 
-use std::{ffi::OsString, str::FromStr, time::Duration};
+mod steps;
+
+#[cfg(feature = "serve")]
+use std::net::{IpAddr, SocketAddr};
+use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use leasehold::Pace;
 
+pub(crate) use self::steps::{Acquire, Check, HandleOptions, Release, Renew};
 use crate::{help, report::Target};
 
 /// Runs commands under locks that other processes and machines respect, and shows who holds what.
@@ -14,7 +19,7 @@ pub(crate) struct Args {
     /// The engine that stores the locks: file:, file:///dir, redis://host, redis+sentinel://h1,h2/NAME, etcd://host,
     /// postgres://host/db, ...
     #[arg(long, value_name = "URL", global = true)]
-    pub(crate) url: Option<String>,
+    pub(crate) url: Vec<String>,
     /// Fail (78) when no URL is given, instead of using file:
     #[arg(long, global = true)]
     pub(crate) require_url: bool,
@@ -36,6 +41,15 @@ pub(crate) enum Command {
     /// Run a command one time for a key, however often and wherever it is started
     #[command(after_help = help::ONCE)]
     Once(Box<Once>),
+    /// Acquire a lock that outlasts this command, and print a handle for renew, check and release
+    #[command(after_help = help::ACQUIRE)]
+    Acquire(Box<Acquire>),
+    /// Extend the hold of a handle
+    Renew(Renew),
+    /// Exit with 0 if the hold of a handle is held, and with 76 if it is over
+    Check(Check),
+    /// End the hold of a handle
+    Release(Release),
     /// List the names that are held or waited for
     List(List),
     /// Show who holds a name and who waits for it
@@ -43,6 +57,20 @@ pub(crate) enum Command {
     /// End a hold of another process
     #[command(after_help = help::BREAK)]
     Break(Break),
+    /// Examine the engine: what it can promise, what is wrong, what to do
+    #[command(after_help = help::DOCTOR)]
+    Doctor(Doctor),
+    /// Serve a page for operators: who holds what, who waits, what happened, and a way to end a hold
+    #[cfg(feature = "serve")]
+    #[command(after_help = help::SERVE)]
+    Serve(Box<Serve>),
+    /// Print a line for each change of the holders and waiters
+    #[command(after_help = help::WATCH)]
+    Watch(Watch),
+    /// Show the holders and waiters on the terminal, live
+    #[cfg(feature = "top")]
+    #[command(after_help = help::TOP)]
+    Top(Top),
     /// Print the SQL that creates the tables of a postgres, mysql or sqlite URL
     Schema,
     /// Print completions for a shell
@@ -97,6 +125,12 @@ pub(crate) struct HoldOptions {
     /// At the end write one line of JSON: to this file, or as fd:N to the open descriptor N
     #[arg(long, value_name = "PATH|fd:N", value_parser = Target::from_str, allow_hyphen_values = true)]
     pub(crate) report: Option<Target>,
+    /// Write series about the runs of NAME to this file, PATH.prom, for the node exporter of Prometheus
+    #[arg(long, value_name = "PATH")]
+    pub(crate) metrics_file: Option<PathBuf>,
+    /// When the lock is lost, run this text by /bin/sh -c, once, for ten seconds at most
+    #[arg(long, value_name = "STRING", allow_hyphen_values = true)]
+    pub(crate) on_lost: Option<OsString>,
     /// Run this text by `sh -c`, in place of CMD
     #[arg(short = 'c', long = "command", value_name = "STRING", allow_hyphen_values = true)]
     pub(crate) shell: Option<OsString>,
@@ -248,6 +282,100 @@ pub(crate) struct Break {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// The ttl of your holds, which is compared with the time that requests take
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "30s")]
+    pub(crate) ttl: Duration,
+    /// Lock this name for the test, where this user may not lock leasehold/doctor/...; nobody else may use it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) scratch: Option<String>,
+    /// Print one JSON object per URL
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+// The paths and names of the page for operators.
+#[cfg(feature = "serve")]
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serve {
+    /// The address to listen on; other machines are served only with --tls-cert and --view-tokens, or by a proxy
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8470")]
+    pub(crate) listen: SocketAddr,
+    /// Show this engine too, under LABEL: a URL, or @FILE with one. May be repeated
+    #[arg(long, value_name = "LABEL=URL|LABEL=@FILE")]
+    pub(crate) engine: Vec<String>,
+    /// Break holds of the engine LABEL by another URL, that of a user with more rights. May be repeated
+    #[arg(long, value_name = "LABEL=URL|LABEL=@FILE", requires = "allow_break")]
+    pub(crate) break_engine: Vec<String>,
+    /// A name of this server, as browsers ask for it, without a port. May be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
+    /// The certificate of the server, a PEM file
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the certificate, a PEM file that only its owner can read
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The tokens of those who may read, one per line, each after the name of its user; a private file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) view_tokens: Option<PathBuf>,
+    /// The tokens of those who may break holds too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) break_tokens: Option<PathBuf>,
+    /// The header in which a proxy says who the user is
+    #[arg(long, value_name = "HEADER", requires_all = ["proxy_peer", "proxy_secret"])]
+    pub(crate) proxy_user_header: Option<String>,
+    /// An address of the proxy. May be repeated
+    #[arg(long, value_name = "IP", requires = "proxy_user_header")]
+    pub(crate) proxy_peer: Vec<IpAddr>,
+    /// The secret that the proxy sends in X-Leasehold-Proxy-Secret; a private file
+    #[arg(long, value_name = "FILE", requires = "proxy_user_header")]
+    pub(crate) proxy_secret: Option<PathBuf>,
+    /// A user of the proxy who may break holds. May be repeated
+    #[arg(long, value_name = "USER", requires = "proxy_user_header")]
+    pub(crate) proxy_breaker: Vec<String>,
+    /// Let those who may break end holds; each break is recorded in the file of --audit
+    #[arg(long, requires = "audit")]
+    pub(crate) allow_break: bool,
+    /// The file to which a line of JSON is added before and after each break
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit: Option<PathBuf>,
+    /// Names that have series of their own in /metrics, such as 'deploy/*'. May be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) metrics_names: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Watch {
+    /// Watch the names that begin with this; all names by default
+    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// Watch PREFIX as one name, and not the longer names that begin with it
+    #[arg(short = 'x', long)]
+    pub(crate) exact: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The pause between two looks at the engine: 100ms to 1h
+    #[arg(long, value_name = "DURATION", value_parser = look_pause, allow_hyphen_values = true, default_value = "1s")]
+    pub(crate) every: Duration,
+}
+
+#[cfg(feature = "top")]
+#[derive(Debug, clap::Args)]
+pub(crate) struct Top {
+    /// Show the names that begin with this; all names by default
+    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// The pause between two looks at the engine: 100ms to 1h
+    #[arg(long, value_name = "DURATION", value_parser = look_pause, allow_hyphen_values = true, default_value = "1s")]
+    pub(crate) every: Duration,
+    /// Never break a hold
+    #[arg(long)]
+    pub(crate) readonly: bool,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Completions {
     /// The shell
     pub(crate) shell: Shell,
@@ -269,5 +397,14 @@ fn pace(text: &str) -> Result<Pace, leasehold::Error> {
     match text.split_once("..") {
         None => Ok(Pace::fixed(duration(text)?)),
         Some((first, longest)) => Ok(Pace::doubled(duration(first)?, duration(longest)?)),
+    }
+}
+
+/// The pause between two looks at all names. Its lower bound protects the engine: a look reads every name.
+fn look_pause(text: &str) -> Result<Duration, String> {
+    let pause = duration(text).map_err(|error| error.to_string())?;
+    match (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&pause) {
+        true => Ok(pause),
+        false => Err("the pause between two looks is 100ms to 1h".to_owned()),
     }
 }

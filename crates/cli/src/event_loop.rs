@@ -2,7 +2,7 @@
 
 use std::{
     cell::Cell,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
@@ -28,7 +28,7 @@ pub(crate) struct EventLoop {
     eventfd: Arc<EventFdWaker>,
     waker: Waker,
     /// A socket or pipe whose other end shows that another process lives. In the guardian that is the front; for
-    /// `leader --follow` it is the reader of the standard output.
+    /// `leader --follow` and `watch` it is the reader of the standard output, for `top` the terminal.
     peer: Option<OwnedFd>,
     peer_is_gone: Cell<bool>,
 }
@@ -74,16 +74,30 @@ impl EventLoop {
     /// # Errors
     /// An error of the operating system.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<Option<Signal>, Errno> {
+        self.wait_for(limit, &[])
+    }
+
+    /// As [`wait`](Self::wait). Also returns `None` when one of these descriptors is readable.
+    ///
+    /// # Errors
+    /// An error of the operating system.
+    pub(crate) fn wait_for(
+        &self,
+        limit: Option<Duration>,
+        readable: &[BorrowedFd<'_>],
+    ) -> Result<Option<Signal>, Errno> {
         let peer = self.peer.as_ref().filter(|_| !self.peer_is_gone.get());
         let event = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut fds = vec![event(self.signals.as_fd()), event(self.eventfd.0.as_fd())];
         // Without flags, the kernel reports only that the other end is closed.
         fds.extend(peer.map(|peer| PollFd::new(peer.as_fd(), PollFlags::empty())));
+        let has_peer = peer.is_some();
+        fds.extend(readable.iter().copied().map(event));
         match nix::poll::poll(&mut fds, timeout(limit)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
-        if fds.get(PEER_INDEX).is_some_and(|peer| peer.any() == Some(true)) {
+        if has_peer && fds.get(PEER_INDEX).is_some_and(|peer| peer.any() == Some(true)) {
             self.peer_is_gone.set(true);
             return Ok(Some(Signal::SIGKILL));
         }

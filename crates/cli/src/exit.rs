@@ -1,6 +1,6 @@
 //! All exit codes of the command, and the errors that lead to each.
 
-use leasehold::{Error, ErrorKind, Loss};
+use leasehold::{Error, ErrorKind, Loss, Name};
 use nix::sys::signal::Signal;
 
 use crate::text;
@@ -47,6 +47,8 @@ pub(crate) struct Failure {
     pub(crate) is_hidden: bool,
     /// Why the hold was lost. `None`: it was not lost.
     pub(crate) loss: Option<Loss>,
+    /// The name that was lost.
+    pub(crate) lost_name: Option<Name>,
 }
 
 impl Failure {
@@ -55,7 +57,7 @@ impl Failure {
     }
 
     pub(crate) const fn silent(code: u8) -> Self {
-        Self { code, message: None, is_hidden: false, loss: None }
+        Self { code, message: None, is_hidden: false, loss: None, lost_name: None }
     }
 
     /// The same failure, whose message is printed unless `is_hidden`.
@@ -63,9 +65,9 @@ impl Failure {
         Self { is_hidden, ..self }
     }
 
-    /// The same failure, because of this loss.
-    pub(crate) fn because_of(self, loss: Loss) -> Self {
-        Self { loss: Some(loss), ..self }
+    /// The same failure, because of this loss of this name.
+    pub(crate) fn because_of(self, loss: Loss, name: &Name) -> Self {
+        Self { loss: Some(loss), lost_name: Some(name.clone()), ..self }
     }
 
     /// Prints the message, unless it is hidden.

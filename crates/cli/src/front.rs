@@ -8,6 +8,7 @@
 //! CMD's tree and then the hold.
 
 use std::{
+    cell::RefCell,
     ffi::OsStr,
     io::{self, Read, Write},
     os::{
@@ -18,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{MAX_NAMES_AT_ONCE, Owner};
+use leasehold::{Loss, MAX_NAMES_AT_ONCE, Name, Owner, Token};
 use nix::{
     errno::Errno,
     sys::{
@@ -33,9 +34,11 @@ use crate::{
     cgroup::Group,
     event_loop::EventLoop,
     exit::{self, Failure},
+    holds::Holds,
+    on_lost::{Hook, Reporter},
     orphan,
     plan::Run,
-    signals::Signals,
+    signals::{Signals, interrupts_wait},
     spawn::fork,
     text::print_message,
     tree,
@@ -68,6 +71,8 @@ pub(crate) struct Front {
     guardian: Pid,
     event_loop: EventLoop,
     socket: UnixStream,
+    /// The shell of `--on-lost`.
+    hook: Option<Hook>,
 }
 
 /// The guardian's end of the socket to the front. When the front has ended, the other end is closed.
@@ -76,6 +81,10 @@ pub(crate) struct FrontLink {
     pid: Pid,
     /// The process group of the front. A shell puts this group into the foreground.
     group: Pid,
+    /// Tells the front of a loss, for `--on-lost`.
+    reporter: Option<Reporter>,
+    /// The tokens of the holds.
+    tokens: RefCell<Vec<(Name, Token)>>,
 }
 
 /// The result of the front's wait.
@@ -91,19 +100,24 @@ pub(crate) enum Outcome {
 ///
 /// # Errors
 /// An error of the operating system.
-pub(crate) fn split_into_front_and_guardian(signals: Signals) -> io::Result<Role> {
+pub(crate) fn split_into_front_and_guardian(
+    signals: Signals,
+    hook: Option<(Hook, Reporter)>,
+) -> io::Result<Role> {
     let (front_socket, guardian_socket) = UnixStream::pair()?;
     front_socket.set_nonblocking(true)?;
-    let front_link = FrontLink { pid: getpid(), group: getpgrp(), socket: guardian_socket };
+    let (hook, reporter) = hook.unzip();
+    let tokens = RefCell::default();
+    let front_link = FrontLink { pid: getpid(), group: getpgrp(), socket: guardian_socket, reporter, tokens };
     let guardian_loop =
         EventLoop::new(signals.for_forked_process()?, Some(front_link.socket.as_fd().try_clone_to_owned()?))?;
     let front_loop = EventLoop::new(signals, None)?;
     tree::become_subreaper()?;
     if let Some(guardian) = fork()? {
-        return Ok(Role::Front(Front { guardian, event_loop: front_loop, socket: front_socket }));
+        return Ok(Role::Front(Front { guardian, event_loop: front_loop, socket: front_socket, hook }));
     }
     // If the guardian kept a copy of the front's end of the socket open, it would not notice the end of the front.
-    drop((front_socket, front_loop));
+    drop((front_socket, front_loop, hook));
     // Signals to the process group of the front, including KILL, must not reach the guardian, so it gets a process
     // group of its own. A signal to all processes with the name leasehold must not reach it either, so it gets another
     // name.
@@ -156,6 +170,21 @@ impl FrontLink {
         self.send(leaf.as_os_str().as_bytes())
     }
 
+    /// Records the tokens of the holds, for a later report of a loss.
+    pub(crate) fn set_tokens(&self, holds: Holds<'_>) {
+        self.tokens.replace(holds.iter().map(|guard| (guard.name().clone(), guard.token())).collect());
+    }
+
+    /// With `--on-lost`: tells the front that the hold of `name` is lost, unless it was told of a loss before. Never
+    /// waits.
+    pub(crate) fn report_loss(&self, name: &Name, loss: Loss) {
+        let tokens = self.tokens.borrow();
+        let token = tokens.iter().find(|(held, _)| held == name).map(|(_, token)| *token);
+        if let (Some(reporter), Some(token)) = (&self.reporter, token) {
+            reporter.send(name, token, loss);
+        }
+    }
+
     /// Writes bytes to the front. It is no error if the front was killed.
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
         match (&self.socket).write_all(bytes) {
@@ -167,20 +196,23 @@ impl FrontLink {
 }
 
 impl Front {
-    /// Waits until the guardian has ended.
-    pub(crate) fn wait_for_end(&self, plan: &Run) -> Result<Outcome, Failure> {
+    /// Waits until the guardian has ended, and the shell of `--on-lost`, if it runs.
+    pub(crate) fn wait_for_end(&mut self, plan: &Run) -> Result<Outcome, Failure> {
         let failed = |errno: Errno| Failure::new(exit::BUG, format!("cannot wait for events: {errno}"));
+        let initial_mask = self.event_loop.signals().initial_mask();
+        let mut code = None;
         loop {
+            if let Some(hook) = &mut self.hook {
+                hook.step(plan, initial_mask);
+            }
+            if let Some(code) = code.filter(|_| !self.hook.as_ref().is_some_and(Hook::is_running)) {
+                return Ok(self.outcome(code));
+            }
             match tree::reap().map_err(failed)? {
-                Some(WaitStatus::Exited(pid, code)) if pid == self.guardian => {
+                Some(WaitStatus::Exited(pid, guardians_code)) if pid == self.guardian => {
                     // The system reports only the low eight bits of the code.
-                    return Ok(match self.messages().split_first() {
-                        // An outer run holds the lock already: the guardian sent the id of the claim of that hold.
-                        Some((&BECOME_CMD, claim_id)) => {
-                            Outcome::BecomeCmd(String::from_utf8_lossy(claim_id).into_owned())
-                        }
-                        _ => Outcome::Code(code as u8),
-                    });
+                    code = Some(guardians_code as u8);
+                    continue;
                 }
                 Some(WaitStatus::Signaled(pid, signal, _)) if pid == self.guardian => {
                     return Err(self.end_without_guardian(plan, signal));
@@ -188,13 +220,32 @@ impl Front {
                 Some(WaitStatus::Stopped(pid, by)) if pid == self.guardian => {
                     self.stop_too(by).map_err(failed)?
                 }
-                Some(_) => continue,
+                Some(status) => {
+                    self.hook.iter_mut().for_each(|hook| hook.child_ended(plan, status));
+                    continue;
+                }
                 None => {}
             }
-            match self.event_loop.wait(None).map_err(failed)? {
+            let told: Vec<_> = self.hook.as_ref().and_then(Hook::fd).into_iter().collect();
+            let limit = self.hook.as_ref().and_then(Hook::time_left);
+            match self.event_loop.wait_for(limit, &told).map_err(failed)? {
                 None | Some(Signal::SIGCHLD) => {}
-                Some(signal) => self.forward(signal),
+                Some(signal) if code.is_none() => self.forward(signal),
+                // The guardian has ended, and the user does not want to wait for the shell.
+                Some(signal) if interrupts_wait(signal) => self.hook.iter_mut().for_each(Hook::kill),
+                Some(_) => {}
             }
+        }
+    }
+
+    /// The outcome after the guardian has ended with this code.
+    fn outcome(&self, code: u8) -> Outcome {
+        match self.messages().split_first() {
+            // An outer run holds the lock already: the guardian sent the id of the claim of that hold.
+            Some((&BECOME_CMD, claim_id)) => {
+                Outcome::BecomeCmd(String::from_utf8_lossy(claim_id).into_owned())
+            }
+            _ => Outcome::Code(code),
         }
     }
 
@@ -242,6 +293,7 @@ impl Front {
             );
             return Failure::new(exit::BUG, message);
         };
+        plan.course.was_granted();
         let free = match is_gone && orphan::free_names(plan, &claims, &self.event_loop) {
             true => "now",
             false => "when its lease has run out",

@@ -1,5 +1,32 @@
 //! Texts of `--help` and of the manual page. Their lines fit into a terminal of 80 columns.
 
+/// Printed after the options of `acquire`.
+pub(crate) const ACQUIRE: &str = "\
+Examples:
+  h=$(leasehold acquire deploy --ttl 10m -w 1h)      wait, then hold for 10 min
+  leasehold renew \"$h\"                              10 minutes more
+  leasehold check \"$h\" || exit                      76: the hold is over
+  leasehold release \"$h\"                            76: it was over before
+  leasehold acquire job --while-pid $$ --handle-file h
+                                                     hold while this shell lives
+
+The handle is one word: name, mode, id of the claim, token and engine. It has
+neither the URL nor a password. It is printed only after the grant.
+
+Without --while-pid no process is left: the hold is a lease of --ttl (10m by
+default), and ends when it is not renewed in time. Engines whose holds end with
+a process or session (file, etcd, ZooKeeper, hold=session) refuse this.
+
+With --while-pid a process named lh-holder renews the hold for as long as the
+process PID lives, releases it at once when PID has ended, and ends. It ends
+also at SIGTERM, at a break, and at the end of --max-hold. If it is killed, the
+hold ends after --ttl (30s by default), on the file engine at once. It belongs
+to the step that started it: a runner that ends all processes of a step ends it.
+PID is often not $$: the shell of a step ends with the step.
+
+Work under a handle is not stopped when the hold is over: use `check` before
+each step, and the token of `check --token` as a fence.\n";
+
 /// Printed after the options of `run`.
 pub(crate) const RUN: &str = "\
 Examples:
@@ -23,13 +50,24 @@ number that grows with each grant), and LEASEHOLD_LINEAGE: tokens of different
 lineages cannot be compared. With --and, LEASEHOLD_HOLDS has all holds as JSON:
 name, mode, id, token, lineage. Names are acquired in byte order, in whatever
 order they are given, so runs never wait for each other in a circle; a run
-inside a run can: name all names in the outer run.
+inside a run can: name all names in the outer run. If a wait would never end,
+the inner run that began to wait last gives up (64) and prints the circle.
+
+The text of --on-lost is run by /bin/sh when the lock is lost, beside the TERM
+for CMD, and does not delay it. It gets LEASEHOLD_NAME, LEASEHOLD_TOKEN,
+LEASEHOLD_LINEAGE and LEASEHOLD_LOSS (lapsed, gone, broken, replaced, max_hold,
+...). After ten seconds it is killed. leasehold ends after it.
 
 The line of --report is a JSON object, also for a run that was not granted:
 name, engine, outcome (ran, ran_before for once, not_acquired, lost, failed),
 exit (the exit code), lost (the reason), waited_ms, held_ms, token, lineage,
 holds (as in LEASEHOLD_HOLDS), message (also with -q). A file is replaced, a
 descriptor gets one more line.
+
+--metrics-file keeps series about the runs of NAME (the last success, exit code,
+wait and hold, losses, whether NAME is held now) in a file of the text-file
+collector of the node exporter. Use one file for each NAME, in a directory of
+this machine; it ends in .prom.
 
 CMD runs in a process group of its own, in the foreground on a terminal. The
 signals HUP INT QUIT TERM USR1 USR2 CONT and TSTP are forwarded to it.
@@ -171,3 +209,108 @@ Exit codes:
 On the file engine a lock cannot be taken from a program. `leasehold run` is
 asked to stop its command and itself. For every other holder the request is
 refused, with its pid.";
+
+/// Printed after the options of `doctor`.
+pub(crate) const DOCTOR: &str = "\
+Examples:
+  leasehold doctor                            the engine that is configured
+  leasehold doctor --url redis://h --url etcd://h
+  leasehold doctor --json | jq -r '.findings[] | select(.severity != \"good\").id'
+
+Connects as a user does and prints one line for each thing that it looked at:
+how bad it is (good, unknown, warning, broken), its id, what was found, and
+after an arrow what to do. The last line has the level, and what would raise it.
+docs/doctor.md explains each id.
+
+It changes nothing, except that it locks and releases a name with a random end,
+leasehold/doctor/..., some fifty times, within about 3 s, and breaks a hold of
+this name. On the file engine the name is always leasehold/doctor.
+
+JSON: engine, level, severity (the worst), servers, findings (id, severity,
+server, found, advice), raised_by, notes, cycles (count, p50_us, p99_us).
+Unknown values are null.
+
+Exit codes:
+  0     all is good
+  1     there is a warning, or something could not be looked at
+  2     the engine cannot be reached, or this user cannot lock
+  64    wrong arguments
+  78    wrong URL or configuration";
+
+/// Printed after the options of `serve`.
+#[cfg(feature = "serve")]
+pub(crate) const SERVE: &str = "\
+It prints the address of the page when it listens, and ends by TERM or INT.
+--url may be repeated. The page only looks at the locks: it stores nothing
+that locks need. /metrics is for Prometheus, /livez and /readyz for probes.
+
+Exit codes:
+  0     ended by TERM or INT
+  64    the options contradict each other, or would show locks to anyone
+  69    the address cannot be used
+  78    a file cannot be used, or is open to others";
+
+/// Printed after the options of `watch`.
+pub(crate) const WATCH: &str = "\
+Examples:
+  leasehold watch                              all names
+  leasehold watch --json order/ | jq -c .      the names that begin with order/
+  leasehold watch -x nightly                   one name
+
+The first line is `snapshot`. After it come `holds` for each hold and `waits`
+for each waiter that is there, and then a line for each change:
+
+  waiting  a request began to wait
+  granted  a hold began
+  left     a request waits no more: it gave up, or it was granted and its hold
+           ended between two looks
+  ended    a hold was released or broken
+  lapsed   a hold ended, and its lease may have run out
+
+The engine is asked once for each --every, so a hold that begins and ends
+between two looks is not seen. While the engine does not answer, one message is
+on stderr and the watch continues; the first line after that is `resync`, and
+the changes of the outage follow. `unreadable` is a name whose data cannot be
+read. Times are those of this machine, in UTC.
+
+JSON: seq (1, 2, 3, ...), time, event, engine, name, id, owner, token, foreign,
+waited_ms, held_ms, remaining_ms, names (of snapshot), away_ms (of resync),
+problem (of unreadable). What does not apply is null.
+
+Exit codes:
+  69    the engine cannot be reached at the beginning
+  77    missing or wrong credentials or permissions
+  78    wrong URL or configuration
+  128+n signal n ended it (141: its reader has gone)";
+
+/// Printed after the options of `top`.
+#[cfg(feature = "top")]
+pub(crate) const TOP: &str = "\
+Keys:
+  arrows, j k g G    select a hold; the selection stays with the hold
+  Enter              details of the name; Esc: back
+  s, r               sort by the next column; reverse
+  /                  show only what contains a text; Esc: all
+  f                  freeze the picture
+  Ctrl-D             break the selected hold, after a question
+  ?                  help
+  q, Ctrl-C          quit
+
+Each row is a hold, or a name without a hold that somebody waits for. The first
+order shows on top who makes others wait: waiters times the longest wait. If the
+engine does not answer, the last data stay on the screen, with `STALE` and their
+age.
+
+A hold is broken as by `leasehold break` without --force, and only after its
+name was typed. --readonly forbids it.
+
+No colours are used if NO_COLOR is set. Without a terminal use `leasehold
+watch`.
+
+Exit codes:
+  0     q was pressed
+  64    there is no terminal, or its TERM is `dumb`
+  69    the engine cannot be reached at the beginning
+  77    missing or wrong credentials or permissions
+  78    wrong URL or configuration
+  128+n signal n ended it (130: Ctrl-C)";

@@ -3,10 +3,16 @@
 
 use std::{fmt::Write, time::Duration};
 
-use leasehold::{Finding, Guard, HolderView, Leadership, WaiterView};
+use leasehold::{Diagnostic, Finding, Guard, HolderView, Leadership, WaiterView};
 use serde_json::Value;
 
-use crate::{cmd::show::ShownName, holds::Holds, report, text::is_interpreted};
+use crate::{
+    cmd::show::ShownName,
+    doctor::{Examination, Times},
+    holds::Holds,
+    report,
+    text::is_interpreted,
+};
 
 /// One name as a JSON object with a line feed.
 pub(crate) fn line(shown: &ShownName<'_>) -> String {
@@ -71,7 +77,7 @@ pub(crate) fn report(line: &report::Line<'_>) -> String {
         ("outcome", string(line.outcome)),
         ("exit", number(Some(line.exit))),
         ("lost", line.lost.as_deref().map_or_else(null, string)),
-        ("waited_ms", number(Some(millis(line.waited)))),
+        ("waited_ms", number(line.waited.map(millis))),
         ("held_ms", number(line.held.map(millis))),
         ("token", number(line.token.map(|token| token.number))),
         ("lineage", line.token.map_or_else(null, |token| string(&token.lineage.to_string()))),
@@ -79,6 +85,41 @@ pub(crate) fn report(line: &report::Line<'_>) -> String {
         ("message", line.message.map_or_else(null, string)),
     ];
     object(&fields) + "\n"
+}
+
+/// What doctor found about one engine, as a JSON object with a line feed.
+pub(crate) fn examination(examination: &Examination) -> String {
+    let notes = examination.guarantee.iter().flat_map(|guarantee| &guarantee.notes);
+    let fields = [
+        ("engine", string(examination.engine)),
+        ("level", examination.level().as_deref().map_or_else(null, string)),
+        ("severity", string(examination.worst().as_str())),
+        ("servers", array(examination.servers().into_iter().map(string))),
+        ("findings", array(examination.findings.iter().map(diagnostic))),
+        ("raised_by", array(examination.raised_by().iter().map(|setting| string(setting)))),
+        ("notes", array(notes.map(|note| string(note)))),
+        ("cycles", examination.times.as_ref().map_or_else(null, cycles)),
+    ];
+    object(&fields) + "\n"
+}
+
+fn diagnostic(diagnostic: &Diagnostic) -> String {
+    object(&[
+        ("id", string(diagnostic.id)),
+        ("severity", string(diagnostic.severity.as_str())),
+        ("server", diagnostic.server.as_deref().map_or_else(null, string)),
+        ("found", string(&diagnostic.found)),
+        ("advice", string(&diagnostic.advice)),
+    ])
+}
+
+fn cycles(times: &Times) -> String {
+    let micros = |percent| u64::try_from(times.percentile(percent).as_micros()).unwrap_or(u64::MAX);
+    object(&[
+        ("count", number(Some(times.cycles()))),
+        ("p50_us", number(Some(micros(50)))),
+        ("p99_us", number(Some(micros(99)))),
+    ])
 }
 
 fn finding(finding: &Finding) -> String {
@@ -98,6 +139,8 @@ fn holder(holder: &HolderView) -> String {
         ("held_ms", number(holder.held.map(millis))),
         ("remaining_ms", number(holder.remaining.map(millis))),
         ("foreign", Value::from(holder.foreign).to_string()),
+        ("mode", holder.mode.map_or_else(null, |mode| string(mode.word()))),
+        ("actor", holder.actor.map_or_else(null, |actor| string(&actor.to_string()))),
     ])
 }
 
@@ -106,14 +149,16 @@ fn waiter(waiter: &WaiterView) -> String {
         ("id", string(&waiter.id)),
         ("owner", string(&waiter.owner)),
         ("waiting_ms", number(waiter.waiting.map(millis))),
+        ("mode", waiter.mode.map_or_else(null, |mode| string(mode.word()))),
+        ("actor", waiter.actor.map_or_else(null, |actor| string(&actor.to_string()))),
     ])
 }
 
-fn millis(time: Duration) -> u64 {
+pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn object(fields: &[(&str, String)]) -> String {
+pub(crate) fn object(fields: &[(&str, String)]) -> String {
     let fields: Vec<_> = fields.iter().map(|(key, value)| format!("{}:{value}", string(key))).collect();
     format!("{{{}}}", fields.join(","))
 }
@@ -122,15 +167,15 @@ fn array(values: impl Iterator<Item = String>) -> String {
     format!("[{}]", values.collect::<Vec<_>>().join(","))
 }
 
-fn null() -> String {
+pub(crate) fn null() -> String {
     Value::Null.to_string()
 }
 
-fn number(number: Option<impl Into<Value>>) -> String {
+pub(crate) fn number(number: Option<impl Into<Value>>) -> String {
     number.map_or_else(null, |number| number.into().to_string())
 }
 
-fn string(text: &str) -> String {
+pub(crate) fn string(text: &str) -> String {
     let mut escaped = String::new();
     for c in Value::from(text).to_string().chars() {
         // Most characters that a terminal interprets need no escape in JSON; this output escapes all of them. None of

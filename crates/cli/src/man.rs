@@ -19,6 +19,9 @@ LEASEHOLD_URL_FILE
 A file with the URL on one line, unless one of the above is given. Only its owner may read it (mode 0600), because the URL
 may contain a password.
 .TP
+NO_COLOR, TERM
+For top: if NO_COLOR is set, no colours are used; if TERM is dumb or not set, the view is refused.
+.TP
 RUST_LOG
 Which events of the library are written to standard error, like info or leasehold=debug,redis=trace.
 .SS SET FOR CMD
@@ -38,6 +41,10 @@ For once: how the run before this one ended: clean, abandoned, lapsed, broken or
 LEASEHOLD_OUTER
 The holds of the outer runs, one per line, the nearest first: claim, token, lineage, name. A run of one of these names is
 refused (64), because it would wait for itself.
+.TP
+LEASEHOLD_ACTOR
+The task that this run is, as in show \\-\\-json. A run inside CMD tells others by it that the outer run waits for its
+end. A CMD that does not wait for such a run starts it with an empty LEASEHOLD_ACTOR.
 .TP
 LEASEHOLD_NO_URL
 Is 1 if the URL was removed from the environment of CMD. A leasehold inside CMD then refuses to use the default engine.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold::{Guard, Locks, MAX_NAMES_AT_ONCE, Mode, Name, Previous};
 
 use crate::{
+    actor,
     args::Nested,
     cmd::run::wait_failure,
     event_loop::{EventLoop, now},
@@ -18,10 +19,10 @@ use crate::{
 /// The time limit of the request for the holders of the name. It checks whether this process runs under one of them.
 const SHOW_LIMIT: Duration = Duration::from_secs(5);
 /// The variables that describe the hold to CMD: its name, its claim, its token, and the lineage of the token.
-const NAME: &str = "LEASEHOLD_NAME";
+pub(crate) const NAME: &str = "LEASEHOLD_NAME";
 const CLAIM: &str = "LEASEHOLD_CLAIM";
-const TOKEN: &str = "LEASEHOLD_TOKEN";
-const LINEAGE: &str = "LEASEHOLD_LINEAGE";
+pub(crate) const TOKEN: &str = "LEASEHOLD_TOKEN";
+pub(crate) const LINEAGE: &str = "LEASEHOLD_LINEAGE";
 /// The variable that describes the holds of the runs outside of this one. It has one line for each hold, the nearest
 /// run first. The name is last in a line, because it may contain spaces.
 const OUTER: &str = "LEASEHOLD_OUTER";
@@ -38,7 +39,7 @@ const MAX_OUTER: usize = MAX_NAMES_AT_ONCE + 64;
 /// A hold under which a process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
-    name: String,
+    pub(crate) name: String,
     pub(crate) claim: String,
     token: String,
     lineage: String,
@@ -85,7 +86,9 @@ impl Hold {
         let is_once = matches!(plan.purpose, Purpose::Once { .. });
         let previous = is_once.then(|| (PREVIOUS, previous_word(own.previous()).to_owned()));
         let others = others.into_iter().map(Self::of).collect();
-        Self::of(own).variables_with(others).into_iter().chain(all).chain(previous).collect()
+        let actor = (actor::VARIABLE, plan.actor.to_string());
+        let variables = Self::of(own).variables_with(others).into_iter();
+        variables.chain(all).chain(previous).chain([actor]).collect()
     }
 
     /// The environment variables for a CMD that runs under this hold.
@@ -167,7 +170,9 @@ fn nested_in(
             let lock = format!("{} lock {:?}", locks.profile().engine, name.as_str());
             let way_out = match plan.purpose {
                 Purpose::Run => format!("use --nested ok to run {} under that hold", plan.program.display()),
-                Purpose::Elect { .. } | Purpose::Once { .. } => "use another name".to_owned(),
+                Purpose::Acquire | Purpose::Elect { .. } | Purpose::Once { .. } => {
+                    "use another name".to_owned()
+                }
             };
             Err(Failure::new(
                 exit::USAGE,

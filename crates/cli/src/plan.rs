@@ -1,15 +1,24 @@
 //! The resolved command line: all settings, with their defaults.
 
-use std::{ffi::OsString, path::Path, time::Duration};
+mod acquire;
+mod url;
 
-use leasehold::{Name, Owner, Pace};
+use std::{ffi::OsString, io, path::Path, time::Duration};
+
+use leasehold::{Actor, Name, Owner, Pace};
 use zeroize::Zeroizing;
 
+pub(crate) use acquire::Acquire;
+pub(crate) use url::{only, url, urls};
+
 use crate::{
-    args, engines,
+    actor, args,
+    course::Course,
+    engines,
     exit::{Failure, USAGE},
+    holds::Holds,
+    metrics_file::MetricsFile,
     report::{Report, Target},
-    source::{FILE_VARIABLE, SYSTEM_FILE, Sources, URL_VARIABLE, WITHHELD_VARIABLE},
     text::print_message,
 };
 
@@ -43,6 +52,8 @@ pub(crate) struct Run {
     pub(crate) not_acquired_code: u8,
     pub(crate) nested: args::Nested,
     pub(crate) owner: Option<Owner>,
+    /// The task of this run, which the labels of its claims tell.
+    pub(crate) actor: Actor,
     pub(crate) quiet: bool,
     /// How often `-v` was given.
     pub(crate) verbose: u8,
@@ -54,6 +65,12 @@ pub(crate) struct Run {
     pub(crate) arguments: Vec<OsString>,
     /// The line of JSON that is to be written at the end.
     pub(crate) report: Option<Report>,
+    /// The file with series about the runs of the name.
+    pub(crate) metrics: Option<MetricsFile>,
+    /// How far the run is.
+    pub(crate) course: Course,
+    /// The text for the shell that runs when the hold is lost.
+    pub(crate) on_lost: Option<OsString>,
 }
 
 /// Which of the commands this is.
@@ -61,6 +78,8 @@ pub(crate) struct Run {
 pub(crate) enum Purpose {
     /// `run`: CMD runs under the lock.
     Run,
+    /// `acquire`: no CMD is run.
+    Acquire,
     /// `elect`: CMD runs while this process leads, and others find this value.
     Elect { value: Option<String> },
     /// `once`: CMD runs unless a run of the same key has succeeded within this time.
@@ -87,21 +106,6 @@ pub(crate) enum Wait {
     Not,
 }
 
-/// The URL for this process: from the option, the environment, or the file for the whole machine.
-pub(crate) fn url(flag: Option<String>, required: bool) -> Result<String, Failure> {
-    let url = Sources {
-        flag,
-        variable: std::env::var_os(URL_VARIABLE),
-        file: std::env::var_os(FILE_VARIABLE),
-        withheld: std::env::var_os(WITHHELD_VARIABLE).is_some(),
-        system: Path::new(SYSTEM_FILE),
-        required,
-    }
-    .url()?;
-    engines::check_built_in(&url)?;
-    Ok(url)
-}
-
 impl Run {
     /// The engine and the name, for messages of a process that has made no `Locks`.
     pub(crate) fn lock_label(&self) -> String {
@@ -120,8 +124,46 @@ impl Run {
         std::iter::once(&self.name).chain(self.others.iter().map(|(name, _)| name))
     }
 
-    /// Writes the report of the run, if there is one, and returns the result of the run.
+    /// Writes to the metrics file, if there is one, that the run begins.
+    ///
+    /// # Errors
+    /// The file cannot be written, so the run must not begin.
+    pub(crate) fn begin_metrics(&self) -> Result<(), Failure> {
+        let Some(metrics) = &self.metrics else { return Ok(()) };
+        metrics.begin(self).map_err(|error| metrics_failure(metrics.path(), &error))
+    }
+
+    /// Records for the report and the metrics file that the names were granted.
+    pub(crate) fn granted(&self, holds: Holds<'_>) {
+        self.course.granted();
+        self.report.iter().for_each(|report| report.granted(self, holds));
+        let is_written = self.tell_metrics(|metrics| metrics.granted(self));
+        self.course.set_grant_written(is_written.unwrap_or(true));
+    }
+
+    /// CMD has started: records the grant for the metrics file if this was not possible before without a wait.
+    pub(crate) fn started(&self) {
+        if !self.course.is_grant_written() {
+            self.tell_metrics(|metrics| metrics.started(self));
+        }
+    }
+
+    /// Writes to the metrics file, if there is one. That it cannot be written changes nothing about the run. `None`:
+    /// it was not written, or there is none.
+    fn tell_metrics<T>(&self, write: impl FnOnce(&MetricsFile) -> io::Result<T>) -> Option<T> {
+        match write(self.metrics.as_ref()?) {
+            Ok(done) => Some(done),
+            Err(error) => {
+                let lock = self.lock_label();
+                print_message(&format!("{lock}: the metrics file cannot be written: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Writes the report and the metrics of the run, if they are wanted, and returns the result of the run.
     pub(crate) fn reported(&self, result: Result<u8, Failure>) -> Result<u8, Failure> {
+        self.tell_metrics(|metrics| metrics.end(self, &result));
         if let Some(report) = &self.report
             && let Err(error) = report.write(self, engines::name_of(&self.url), &result)
         {
@@ -139,7 +181,7 @@ impl Run {
             (Some(stripes), Some(key)) => Name::new(&leasehold::stripe_name(&args.name, stripes, key)?)?,
             _ => Name::new(&args.name)?,
         };
-        let mode = wanted_mode(&args)?;
+        let mode = wanted_mode(args.shared, args.permits, args.limit)?;
         let others = other_names(&args)?;
         if args.at_least.is_some_and(|time| time > MAX_AT_LEAST) {
             return Err(Failure::new(USAGE, "--at-least is out of range: at most 366d are allowed"));
@@ -147,6 +189,10 @@ impl Run {
         if args.hold.report.is_some() && args.nested == args::Nested::Ok {
             let message =
                 "--report needs --nested fail: with --nested ok leasehold may become CMD, and cannot report";
+            return Err(Failure::new(USAGE, message));
+        }
+        if args.hold.metrics_file.is_some() && args.nested == args::Nested::Ok {
+            let message = "--metrics-file needs --nested fail: with --nested ok leasehold may become CMD, and writes no series";
             return Err(Failure::new(USAGE, message));
         }
         let mut plan = Self::with_defaults(name, Purpose::Run, args.hold, args.command)?;
@@ -240,6 +286,7 @@ impl Run {
             not_acquired_code: hold.conflict_exit_code,
             nested: args::Nested::Fail,
             owner: hold.owner.as_deref().map(str::parse::<Owner>).transpose()?,
+            actor: actor::of_new_run(),
             quiet: hold.quiet,
             verbose: hold.verbose,
             pass_url: hold.pass_url,
@@ -247,9 +294,23 @@ impl Run {
             program,
             arguments: command.collect(),
             report: hold.report.as_ref().map(open_report).transpose()?,
+            metrics: hold.metrics_file.as_deref().map(metrics_file).transpose()?,
+            course: Course::begin(),
+            on_lost: hold.on_lost,
             url: String::new().into(),
         })
     }
+}
+
+/// The file of `--metrics-file`.
+fn metrics_file(path: &Path) -> Result<MetricsFile, Failure> {
+    MetricsFile::new(path).map_err(|error| metrics_failure(path, &error))
+}
+
+/// The failure if `--metrics-file` cannot be written.
+fn metrics_failure(path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    Failure::new(USAGE, format!("--metrics-file {path}: {error}: check the path and its permissions"))
 }
 
 /// Opens the target of `--report`.
@@ -285,11 +346,11 @@ fn other_names(args: &args::Run) -> Result<Vec<(Name, WantedMode)>, Failure> {
 }
 
 /// The mode that the options ask for.
-fn wanted_mode(args: &args::Run) -> Result<WantedMode, Failure> {
-    let Some(limit) = args.limit else {
-        return Ok(if args.shared { WantedMode::Shared } else { WantedMode::Exclusive });
+fn wanted_mode(shared: bool, permits: Option<u32>, limit: Option<u32>) -> Result<WantedMode, Failure> {
+    let Some(limit) = limit else {
+        return Ok(if shared { WantedMode::Shared } else { WantedMode::Exclusive });
     };
-    let count = args.permits.unwrap_or(1);
+    let count = permits.unwrap_or(1);
     if count == 0 || count > limit {
         return Err(Failure::new(
             USAGE,

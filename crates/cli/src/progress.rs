@@ -19,7 +19,6 @@ use crate::{
     holds::Holds,
     log,
     plan::{Run, Wait},
-    report::Report,
     text::{held_by, short_duration},
     warnings::same_owner,
 };
@@ -131,7 +130,7 @@ impl<'a> Steps<'a> {
     /// Prints and reports that the lock was granted.
     pub(crate) fn granted(&self, locks: &Locks, holds: Holds<'_>) {
         self.granted.set(now());
-        self.plan.report.iter().for_each(|report| report.granted(self.plan, holds));
+        self.plan.granted(holds);
         let waited = short_duration(self.granted.get().saturating_sub(self.start));
         let guard_of = |name: &Name| holds.iter().find(|guard| guard.name() == name);
         let tokens = self.plan.names().filter_map(guard_of).map(|guard| guard.token().to_string());
@@ -142,6 +141,7 @@ impl<'a> Steps<'a> {
 
     /// Prints in which control group CMD was started. If CMD has none, prints why, and which processes cannot be ended.
     pub(crate) fn started(&self, locks: &Locks, child: &Child, front: Pid) {
+        self.plan.started();
         let guardian = getpid();
         self.print(
             locks,
@@ -171,7 +171,7 @@ impl<'a> Steps<'a> {
 
     /// Prints and reports that `once` does not run CMD, because an earlier run has succeeded.
     pub(crate) fn replayed(&self, locks: &Locks) {
-        self.plan.report.iter().for_each(Report::repeated);
+        self.plan.course.repeated();
         self.print(locks, "CMD ran already, and is not run again");
     }
 

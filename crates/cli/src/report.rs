@@ -1,7 +1,7 @@
 //! The report of `run`, `elect` or `once` (`--report`): one line of JSON at the end of the run, for scripts.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     fs::{File, OpenOptions},
     io::{self, Write},
     path::PathBuf,
@@ -44,14 +44,8 @@ pub(crate) struct Report {
     file: File,
     /// Whether the report replaces what the file has.
     replaces: bool,
-    /// When the run began.
-    start: Duration,
-    /// When the names were granted. `None`: not yet.
-    granted: Cell<Option<Duration>>,
     /// The token of the first name, and all holds as JSON.
     holds: RefCell<Option<(Token, String)>>,
-    /// Whether CMD was not run, because it ran already.
-    is_repeat: Cell<bool>,
 }
 
 impl Report {
@@ -66,26 +60,13 @@ impl Report {
         };
         // A pipe or a terminal has no contents to replace.
         let replaces = matches!(target, Target::Path(_)) && file.metadata()?.is_file();
-        Ok(Self {
-            file,
-            replaces,
-            start: now(),
-            granted: Cell::default(),
-            holds: RefCell::default(),
-            is_repeat: Cell::default(),
-        })
+        Ok(Self { file, replaces, holds: RefCell::default() })
     }
 
     /// Records that the names were granted.
     pub(crate) fn granted(&self, plan: &Run, holds: Holds<'_>) {
-        self.granted.set(Some(now()));
         let own = holds.iter().find(|guard| *guard.name() == plan.name).map(Guard::token);
         self.holds.replace(own.map(|token| (token, json::holds(holds))));
-    }
-
-    /// Records that CMD is not run, because it ran already.
-    pub(crate) fn repeated(&self) {
-        self.is_repeat.set(true);
     }
 
     /// Writes the report of a run that has ended.
@@ -94,16 +75,15 @@ impl Report {
     /// An error of the operating system.
     pub(crate) fn write(&self, plan: &Run, engine: &str, result: &Result<u8, Failure>) -> io::Result<()> {
         let end = now();
-        let granted = self.granted.get();
         let holds = self.holds.borrow();
         let line = json::report(&Line {
             name: plan.name.as_str(),
             engine,
-            outcome: self.outcome(result),
+            outcome: plan.course.outcome(result).as_str(),
             exit: result.as_ref().map_or_else(|failure| failure.code, |code| *code),
             lost: result.as_ref().err().and_then(|failure| failure.loss).map(|loss| loss.to_string()),
-            waited: granted.unwrap_or(end).saturating_sub(self.start),
-            held: granted.map(|granted| end.saturating_sub(granted)),
+            waited: plan.course.waited(end),
+            held: plan.course.held(end),
             token: holds.as_ref().map(|(token, _)| *token),
             holds: holds.as_ref().map(|(_, holds)| holds.as_str()),
             message: result.as_ref().err().and_then(|failure| failure.message.as_deref()),
@@ -112,16 +92,6 @@ impl Report {
             self.file.set_len(0)?;
         }
         (&self.file).write_all(line.as_bytes())
-    }
-
-    fn outcome(&self, result: &Result<u8, Failure>) -> &'static str {
-        match result {
-            Ok(_) if self.is_repeat.get() => "ran_before",
-            Ok(_) => "ran",
-            Err(Failure { loss: Some(_), .. }) => "lost",
-            Err(_) if self.granted.get().is_none() => "not_acquired",
-            Err(_) => "failed",
-        }
     }
 }
 
@@ -133,7 +103,8 @@ pub(crate) struct Line<'a> {
     pub(crate) exit: u8,
     /// Why the hold was lost.
     pub(crate) lost: Option<String>,
-    pub(crate) waited: Duration,
+    /// `None`: it is not known.
+    pub(crate) waited: Option<Duration>,
     pub(crate) held: Option<Duration>,
     /// The token of `name`.
     pub(crate) token: Option<Token>,

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    fmt,
     fs::{File, OpenOptions},
     io::{self, ErrorKind, Read},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
@@ -44,33 +45,63 @@ pub(crate) struct Sources<'a> {
     pub(crate) required: bool,
 }
 
+/// Where a URL came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// `--url`
+    Flag,
+    /// `LEASEHOLD_URL`
+    Variable,
+    /// A file, with its name for messages.
+    File(String),
+    /// No URL was given.
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => f.write_str("--url"),
+            Self::Variable => f.write_str(URL_VARIABLE),
+            Self::File(source) => f.write_str(source),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
 impl Sources<'_> {
     /// The first URL that is found.
+    #[cfg(test)]
     pub(crate) fn url(self) -> Result<String, Failure> {
-        let url = self.find()?;
+        self.url_and_origin().map(|(url, _)| url)
+    }
+
+    /// The first URL that is found, and where it was found.
+    pub(crate) fn url_and_origin(self) -> Result<(String, Origin), Failure> {
+        let (url, origin) = self.find()?;
         let scheme = url.split(':').next().unwrap_or_default();
         if scheme.eq_ignore_ascii_case("memory") {
             return Err(config_failure(
                 "the memory engine excludes only tasks of one process: use file: or another engine",
             ));
         }
-        Ok(url)
+        Ok((url, origin))
     }
 
     /// The first URL that is found. Its scheme is not checked.
-    fn find(self) -> Result<String, Failure> {
+    fn find(self) -> Result<(String, Origin), Failure> {
         if let Some(url) = self.flag {
-            return checked_url(&url, "--url");
+            return Ok((checked_url(&url, "--url")?, Origin::Flag));
         }
         if let Some(url) = self.variable {
             let url = url.into_string().map_err(|_| config_failure("LEASEHOLD_URL is not UTF-8"))?;
-            return checked_url(&url, "LEASEHOLD_URL");
+            return Ok((checked_url(&url, "LEASEHOLD_URL")?, Origin::Variable));
         }
         if let Some(path) = self.file {
             let path = Path::new(&path);
             let source = format!("the file {} (LEASEHOLD_URL_FILE)", path.display());
             let file = open_without_waiting(path).map_err(|error| unreadable_failure(&source, &error))?;
-            return read_url_file(file, &source, PRIVATE);
+            return Ok((read_url_file(file, &source, PRIVATE)?, Origin::File(source)));
         }
         if self.withheld {
             return Err(config_failure(
@@ -79,7 +110,10 @@ impl Sources<'_> {
             ));
         }
         match open_without_waiting(self.system) {
-            Ok(file) => read_url_file(file, &self.system.display().to_string(), NOT_WRITABLE),
+            Ok(file) => {
+                let source = self.system.display().to_string();
+                Ok((read_url_file(file, &source, NOT_WRITABLE)?, Origin::File(source)))
+            }
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 self.fall_back()
             }
@@ -88,7 +122,7 @@ impl Sources<'_> {
     }
 
     /// The default URL, unless `--require-url` forbids it.
-    fn fall_back(&self) -> Result<String, Failure> {
+    fn fall_back(&self) -> Result<(String, Origin), Failure> {
         if self.required {
             let system = self.system.display();
             return Err(config_failure(format!(
@@ -96,8 +130,16 @@ impl Sources<'_> {
                  give --url, LEASEHOLD_URL, LEASEHOLD_URL_FILE or {system}"
             )));
         }
-        Ok(DEFAULT.to_owned())
+        Ok((DEFAULT.to_owned(), Origin::Default))
     }
+}
+
+/// The URL in this file, which only its owner may be able to read.
+#[cfg(feature = "serve")]
+pub(crate) fn url_of_file(path: &Path) -> Result<String, Failure> {
+    let source = format!("the file {}", path.display());
+    let file = open_without_waiting(path).map_err(|error| unreadable_failure(&source, &error))?;
+    read_url_file(file, &source, PRIVATE)
 }
 
 /// Removes the variables that may contain a password from the environment of a command.

@@ -1,7 +1,8 @@
 //! Starts CMD. Decides what CMD inherits and what it does not inherit.
 //!
 //! This is the only module of this command with unsafe code: it reads and resets what a signal does, forks, creates a
-//! process in a control group, runs steps between fork and exec, and copies a descriptor that the user named.
+//! process in a control group, runs steps between fork and exec, copies a descriptor
+//! that the user named, and closes descriptors that a new process inherited.
 #![expect(
     unsafe_code,
     reason = "signal dispositions, fork, clone3, pre_exec and exec have no safe interface"
@@ -13,7 +14,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
         unix::{
             ffi::{OsStrExt, OsStringExt},
             process::CommandExt,
@@ -117,6 +118,23 @@ pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
     }
 }
 
+/// Closes all descriptors of this process but the standard ones and those in `kept`. Call this only in a new process in
+/// which no other value owns a descriptor.
+///
+/// # Errors
+/// An error of the operating system: `/proc` cannot be read.
+pub(crate) fn close_inherited(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let kept: Vec<i32> = kept.iter().map(AsRawFd::as_raw_fd).collect();
+    let number = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse::<i32>().ok();
+    // The list contains the descriptor that reads it, which is closed when the list is complete.
+    let open: Vec<i32> = std::fs::read_dir("/proc/self/fd")?.filter_map(number).collect();
+    for number in open.into_iter().filter(|number| *number > libc::STDERR_FILENO && !kept.contains(number)) {
+        // SAFETY: the caller says that no value owns it; a number that is not open is an error, which is ignored.
+        unsafe { libc::close(number) };
+    }
+    Ok(())
+}
+
 /// A copy of an open descriptor of this process. It shares the position in the file, and CMD does not inherit it.
 ///
 /// # Errors
@@ -148,6 +166,32 @@ pub(crate) fn become_cmd(
         Ok(()) => command.exec(),
         Err(errno) => errno.into(),
     }
+}
+
+/// Starts `/bin/sh -c TEXT` in a process group of its own, without input, with these variables added to the environment
+/// of CMD. It is killed when this process ends. Call this only in the main thread, as [`spawn`].
+///
+/// # Errors
+/// Why the shell cannot be executed.
+pub(crate) fn spawn_shell(
+    text: &OsString,
+    variables: Vec<(&'static str, String)>,
+    pass_url: bool,
+    initial_mask: InitialMask,
+) -> io::Result<Pid> {
+    let mut command = command(&OsString::from("/bin/sh"), &["-c".into(), text.clone()], pass_url);
+    command.envs(variables).stdin(std::process::Stdio::null()).process_group(0);
+    let parent = getpid();
+    let prepare = move || -> io::Result<()> {
+        set_pdeathsig(Signal::SIGKILL)?;
+        if getppid() != parent {
+            return Err(Errno::ESRCH.into());
+        }
+        Ok(initial_mask.mask.thread_set_mask()?)
+    };
+    // SAFETY: `prepare` calls only async-signal-safe functions (prctl, getppid, sigprocmask) and allocates nothing.
+    unsafe { command.pre_exec(prepare) };
+    Ok(Pid::from_raw(command.spawn()?.id() as i32))
 }
 
 /// The command for CMD. Unless `pass_url`, the variables with the URL are removed from its environment.

@@ -11,6 +11,7 @@ use crate::{
     enforce::{Action, Enforcer},
     event_loop::{EventLoop, now},
     exit,
+    front::FrontLink,
     holds::Holds,
     plan::Run,
     terminal::TakeBack,
@@ -72,6 +73,8 @@ pub(crate) struct Supervisor<'a> {
     survivors_reported: bool,
     /// The deferred keeper, and the time at which it starts. If CMD still runs then, the keeper watches over the hold.
     deferred_keeper: Option<(Keeper, Duration)>,
+    /// The front, which is told of a loss when CMD has to stop because of it.
+    front_link: Option<&'a FrontLink>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -97,7 +100,14 @@ impl<'a> Supervisor<'a> {
             front_is_gone: false,
             survivors_reported: false,
             deferred_keeper: None,
+            front_link: None,
         }
+    }
+
+    /// Tells the front when CMD has to stop because of a loss.
+    pub(crate) const fn with_loss_report(mut self, front_link: &'a FrontLink) -> Self {
+        self.front_link = Some(front_link);
+        self
     }
 
     /// Sets the deferred keeper. It starts when CMD has run for [`KEEPER_START_DELAY`].
@@ -190,11 +200,15 @@ impl<'a> Supervisor<'a> {
 
     /// Sends CMD the signal that is due.
     fn enforce(&mut self) {
-        match self.enforcer.step(
-            now(),
-            self.guard.stop(self.grace),
-            self.loss.as_ref().map(|(_, loss)| *loss),
-        ) {
+        let loss = self.loss.as_ref().map(|(_, loss)| *loss);
+        let action = self.enforcer.step(now(), self.guard.stop(self.grace), loss);
+        // Before the signal, and without waiting for anything: the front runs `--on-lost` beside the end of CMD.
+        if let (Some(_), Some(loss), Some(front_link)) =
+            (&action, self.enforcer.stopped_by(), self.front_link)
+        {
+            front_link.report_loss(&self.lost_name(), loss);
+        }
+        match action {
             Some(Action::Terminate) => {
                 if !std::mem::take(&mut self.term_sent) {
                     self.signal_all(Signal::SIGTERM);

@@ -111,7 +111,7 @@ fn waiter_cells(waiter: &WaiterView) -> Vec<String> {
 }
 
 /// The owner of a hold, with a note if the hold is foreign.
-fn owner_text(holder: &HolderView) -> String {
+pub(crate) fn owner_text(holder: &HolderView) -> String {
     let owner = escaped(&holder.owner);
     if holder.foreign { format!("{owner} (foreign)") } else { owner }
 }
@@ -135,7 +135,7 @@ pub(crate) fn held_by(view: &View) -> Option<String> {
     Some(summary)
 }
 
-fn mode_text(mode: leasehold::Mode) -> String {
+pub(crate) fn mode_text(mode: leasehold::Mode) -> String {
     match mode.limit() {
         Some(limit) => format!("permit (limit {limit})"),
         None => mode.word().to_owned(),
@@ -143,7 +143,7 @@ fn mode_text(mode: leasehold::Mode) -> String {
 }
 
 /// The value, or a dash if there is none.
-fn or_dash(value: Option<impl ToString>) -> String {
+pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".into(), |value| value.to_string())
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn short_duration(time: Duration) -> String {
 }
 
 /// The rows as text with aligned columns.
-fn columns(rows: Vec<Vec<String>>) -> String {
+pub(crate) fn columns(rows: Vec<Vec<String>>) -> String {
     let mut widths = Vec::new();
     for (index, cell) in rows.iter().flat_map(|row| row.iter().enumerate()) {
         if widths.len() <= index {

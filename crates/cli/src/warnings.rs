@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use leasehold::{Locks, View};
 
-use crate::{cmd::run::lock_label, log, plan::Run, text::short_duration};
+use crate::{
+    cmd::run::lock_label,
+    log,
+    plan::{Purpose, Run},
+    text::short_duration,
+};
 
 /// A shorter ttl can end while a busy machine or a slow server does nothing wrong.
 const SHORT_TTL: Duration = Duration::from_secs(1);
@@ -24,8 +29,9 @@ pub(crate) fn print(plan: &Run, locks: &Locks) {
     }
     if plan.ttl < SHORT_TTL {
         let ttl = short_duration(plan.ttl);
+        let and_cmd = if plan.purpose == Purpose::Acquire { "" } else { ", and CMD" };
         log::print_message(&format!(
-            "{lock}: warning: --ttl {ttl} is short: a pause of the machine or the server can end the hold, and CMD"
+            "{lock}: warning: --ttl {ttl} is short: a pause of the machine or the server can end the hold{and_cmd}"
         ));
     }
     if !plan.renew {

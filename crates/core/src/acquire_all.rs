@@ -70,19 +70,17 @@ impl Future for AcquireAll {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let state = &mut self.0;
+        // Polled where it is: a request for one name is not to cost more than one without a set.
+        if let State::One(acquire) = state {
+            return match acquire.order_error() {
+                Some(error) => Poll::Ready(Err(error)),
+                None => Pin::new(acquire).poll(cx).map_ok(Guards::one),
+            };
+        }
         loop {
             match std::mem::replace(state, State::Done) {
                 State::Invalid(error) => return Poll::Ready(Err(error)),
-                State::One(mut acquire) => {
-                    if let Some(error) = acquire.order_error() {
-                        return Poll::Ready(Err(error));
-                    }
-                    let polled = Pin::new(&mut acquire).poll(cx);
-                    if polled.is_pending() {
-                        *state = State::One(acquire);
-                    }
-                    return polled.map_ok(Guards::one);
-                }
+                State::One(_) => unreachable!("polled above"),
                 State::New { handle, set, limit, tries, span } => {
                     match begin(&handle, *set, limit, tries, &span) {
                         Ok(rx) => *state = State::Waiting { handle, rx },

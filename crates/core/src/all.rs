@@ -266,11 +266,14 @@ impl All {
     }
 
     fn start(&self, limit: Option<Duration>, tries: Tries) -> AcquireAll {
+        // One name needs no more than a request of its own.
+        if let [Entry { name, family, permits }] = &self.entries[..] {
+            return AcquireAll::one(self.options.start_as(name, *family, *permits, limit, tries));
+        }
         let requests = match self.requests() {
             Ok(requests) => requests,
             Err(error) => return AcquireAll::invalid(error),
         };
-        // One name needs no more than a request of its own.
         if let [request] = &requests[..] {
             return AcquireAll::one(request.start(limit, tries));
         }

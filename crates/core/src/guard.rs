@@ -1,15 +1,18 @@
 //! The guard: what user code owns while it holds a name.
 
 pub(crate) mod convert;
+mod ending;
 mod extend;
 mod watch;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
+pub(crate) use ending::Ended;
+
 use crate::{
     ClaimId, Error, ErrorKind, GuardEnd, Instant, Loss, Mode, Name, Previous, Stop, Token,
     driver::keeper::{TimerKey, hold_until, system_instant_in},
-    driver::local::{Ending, GuardRelease, ReleaseOutcome, unanswered_release},
+    driver::local::{Ending, GuardRelease, ReleaseOutcome},
     driver::shared::{Shared, SharedHandle},
     driver::validity::{LossReport, Validity},
 };
@@ -304,15 +307,20 @@ impl Guard {
     /// As [`release`](Self::release), and the engine's error if it refuses the minimum hold time now, as a full server
     /// does: the name is then free when the lease of the hold has run out, at the latest.
     pub fn release_at_least(
-        mut self,
+        self,
         at_least: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        self.release_at_least_now(at_least)
+    }
+
+    /// Begins the release now, not at the first poll of the future.
+    pub(crate) fn release_at_least_now(mut self, at_least: Duration) -> Ended {
         let until = self.since.after(at_least);
         // Where the engine cannot block the name, the keeper holds the name until `until`, and then releases it.
         let release_by_keeper = hold_until(&self, until);
         let ending = Ending { ended: Previous::Clean, min_hold_until: Some(until) };
         let release_now = self.end_hold(ending, GuardEnd::Released);
-        await_outcome(self.name.clone(), release_by_keeper.or(release_now))
+        Ended::new(&self.name, release_by_keeper.or(release_now))
     }
 
     /// [`release`](Self::release) for code without an executor: blocks the thread until the engine has answered.
@@ -350,19 +358,19 @@ impl Guard {
         handle.keeper.block_on(self.release_at_least(at_least))?
     }
 
-    pub(crate) fn handle(&self) -> &Arc<SharedHandle> {
+    pub(crate) const fn shared_handle(&self) -> &Arc<SharedHandle> {
         &self.handle
     }
 
     /// Begins the release now, not at the first poll of the future.
-    fn release_now(mut self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+    pub(crate) fn release_now(mut self) -> Ended {
         let ending = Ending { ended: Previous::Clean, min_hold_until: None };
         let outcome = self.end_hold(ending, GuardEnd::Released);
-        await_outcome(self.name.clone(), outcome)
+        Ended::new(&self.name, outcome)
     }
 
     /// Reports the end of the guard to the observers. `reported_loss`: a loss that was reported before.
-    fn report_end(&self, reported_loss: Option<Loss>, end: GuardEnd, now: Instant) {
+    pub(crate) fn report_end(&self, reported_loss: Option<Loss>, end: GuardEnd, now: Instant) {
         if self.validity.is_withheld() {
             return;
         }
@@ -404,16 +412,6 @@ impl Guard {
             GuardRelease { name: &self.name, id: self.id, validity: &self.validity, ending, now };
         Some(release(shared, &guard_release))
     }
-}
-
-/// Waits for the outcome of a release, if it was sent, and returns the result for the caller.
-pub(crate) async fn await_outcome(name: Name, outcome: Option<ReleaseOutcome>) -> Result<(), Error> {
-    let result = match outcome {
-        Some(ReleaseOutcome::Done(result)) => result,
-        Some(ReleaseOutcome::Sent(answer)) => answer.await.unwrap_or_else(|_| Err(unanswered_release(&name))),
-        None => Err(forked_error()),
-    };
-    result.map_err(|error| error.of_name(&name))
 }
 
 fn forked_error() -> Error {

@@ -5,13 +5,11 @@ use std::{
     future::Future,
     pin::{Pin, pin},
     sync::{Arc, Mutex, PoisonError},
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 
-use smallvec::SmallVec;
-
-use crate::{Error, Guard, Loss, Name, Stop, Token, driver::shared::SharedHandle};
+use crate::{BoxFuture, Error, Guard, Loss, Name, Stop, Token, driver::shared::SharedHandle, guard::Ended};
 
 /// The holds of all names of one [`All`](crate::All) request. Dropping it releases all of them, in the background where
 /// the engine has a server; [`release`](Self::release) waits for the engine's answers.
@@ -30,19 +28,31 @@ use crate::{Error, Guard, Loss, Name, Stop, Token, driver::shared::SharedHandle}
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[must_use = "guards that are dropped at once release at once"]
-pub struct Guards(
-    /// In the byte order of their names; at least one.
-    SmallVec<[Guard; 1]>,
-);
+pub struct Guards(Held);
+
+/// The guards, in the byte order of their names.
+enum Held {
+    /// Kept in place, so that a request for one name costs no more than one without a set.
+    One(Guard),
+    Several(Vec<Guard>),
+}
 
 impl Guards {
-    pub(crate) fn one(guard: Guard) -> Self {
-        Self(SmallVec::from_buf([guard]))
+    pub(crate) const fn one(guard: Guard) -> Self {
+        Self(Held::One(guard))
     }
 
     /// The guards of a set, now that the user has them.
     pub(crate) fn received(guards: Vec<Guard>) -> Self {
-        Self(guards.into_iter().map(Guard::received).collect())
+        Self(Held::Several(guards.into_iter().map(Guard::received).collect()))
+    }
+
+    /// All guards; at least one.
+    fn held(&self) -> &[Guard] {
+        match &self.0 {
+            Held::One(guard) => std::slice::from_ref(guard),
+            Held::Several(guards) => guards,
+        }
     }
 
     /// The guard of this name, if the name is in the set.
@@ -57,8 +67,8 @@ impl Guards {
     #[must_use]
     pub fn get(&self, name: impl AsRef<str>) -> Option<&Guard> {
         let name = name.as_ref();
-        let index = self.0.binary_search_by(|guard| guard.name().as_str().cmp(name)).ok()?;
-        self.0.get(index)
+        let index = self.held().binary_search_by(|guard| guard.name().as_str().cmp(name)).ok()?;
+        self.held().get(index)
     }
 
     /// The fencing token of this name, if the name is in the set: see [`Guard::token`]. Tokens of different names
@@ -70,7 +80,7 @@ impl Guards {
 
     /// The guards, in the byte order of their names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Guard> {
-        self.0.iter()
+        self.held().iter()
     }
 
     /// Whether every hold is valid now: see [`Guard::check`].
@@ -194,7 +204,7 @@ impl Guards {
     /// As [`Guard::release`], for one name: the first that was lost, else the first that has an error. All other holds
     /// are released all the same.
     pub fn release(self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        self.end(Guard::release)
+        self.end(Guard::release_now)
     }
 
     /// Like [`release`](Self::release), but each name stays taken, without a holder, until `at_least` has passed since
@@ -206,7 +216,7 @@ impl Guards {
         self,
         at_least: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        self.end(move |guard| guard.release_at_least(at_least))
+        self.end(move |guard| guard.release_at_least_now(at_least))
     }
 
     /// [`release`](Self::release) for code without an executor: blocks the thread until the engine has answered.
@@ -249,28 +259,42 @@ impl Guards {
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     pub fn split(self) -> Vec<Guard> {
-        self.0.into_vec()
+        match self.0 {
+            Held::One(guard) => vec![guard],
+            Held::Several(guards) => guards,
+        }
     }
 
     /// Ends every hold, beginning now and not at the first poll. A single hold costs no more than without a set.
-    fn end<F, E>(mut self, end: E) -> impl Future<Output = Result<(), Error>> + Send + use<F, E>
-    where
-        E: Fn(Guard) -> F,
-        F: Future<Output = Result<(), Error>> + Send,
-    {
-        let single = if self.0.len() == 1 { self.0.pop() } else { None };
-        let single = single.map(&end);
-        let all: Vec<Pin<Box<F>>> = self.0.into_iter().map(|guard| Box::pin(end(guard))).collect();
-        async move {
-            match single {
-                Some(single) => single.await,
-                None => all_of(all).await,
+    fn end(self, end: impl Fn(Guard) -> Ended) -> EndOfAll {
+        match self.0 {
+            Held::One(guard) => EndOfAll::One(end(guard)),
+            Held::Several(guards) => {
+                let ends = guards.into_iter().map(|guard| Box::pin(end(guard))).collect();
+                EndOfAll::All(Box::pin(all_of(ends)))
             }
         }
     }
 
     fn handle(&self) -> Arc<SharedHandle> {
-        Arc::clone(self.0[0].handle())
+        Arc::clone(self.held()[0].shared_handle())
+    }
+}
+
+/// The end of all holds.
+enum EndOfAll {
+    One(Ended),
+    All(BoxFuture<'static, Result<(), Error>>),
+}
+
+impl Future for EndOfAll {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::One(end) => Pin::new(end).poll(cx),
+            Self::All(ends) => ends.as_mut().poll(cx),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod election;
 mod engines;
 mod guard;
 mod guards;
+mod handles;
 mod latch;
 mod locks;
 mod look;
@@ -42,6 +43,7 @@ pub use client::maintenance::{LONGEST_SLEEP, Maintain, end_claims, maintain};
 pub use client::password::{Credentials, Login, Password};
 pub use client::runtime;
 pub use client::servers_url::{ServersUrl, set_password};
+pub use contract::actor::Actor;
 pub use contract::claim::{
     Answer, Claim, ClaimId, Grant, Hint, Hold, How, Loss, Notification, Previous, Release, Released, Renewed,
 };
@@ -50,6 +52,7 @@ pub use contract::convert::{Conversions, Upgraded};
 pub use contract::diagnostic::{Diagnostic, Severity};
 pub use contract::engine::{BoxFuture, Engine, cannot_claim_all};
 pub use contract::error::{EngineError, Error, ErrorKind, Fault};
+pub use contract::handle::Handle;
 pub use contract::inspect::{Broken, HolderView, Inspect, View, WaiterView};
 pub use contract::memo::{
     Followed, HoldAfter, MAX_MEMO_BYTES, MAX_MEMO_KEEP, MIN_MEMO_KEEP, Memo, MemoKind, MemoVersion,
@@ -79,7 +82,10 @@ pub use election::watch::{Leader, LeaderWatch, Leadership};
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub use engines::file;
 #[cfg(all(feature = "file", target_os = "linux"))]
-pub use engines::file::{FileEngine, boot_time_ahead, network_file_system};
+pub use engines::file::{
+    FileEngine, LimitIds, PlaceIds, boot_time_ahead, diagnose_limits, diagnose_place, is_on_overlay,
+    network_file_system,
+};
 #[cfg(feature = "memory")]
 pub use engines::memory;
 pub use guard::{Guard, convert::NotConverted};

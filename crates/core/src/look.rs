@@ -89,7 +89,7 @@ impl Locks {
         let owned_prefix = prefix.to_owned();
         let views =
             self.inspect(prefix, |engine| Box::pin(async move { engine.list(&owned_prefix).await })).await?;
-        Ok(views.into_iter().map(View::with_short_texts).collect())
+        Ok(views.into_iter().map(View::for_users).collect())
     }
 
     /// [`list`](Self::list) for code without an executor: blocks the thread until the engine has answered.
@@ -109,7 +109,7 @@ impl Locks {
         let valid_name = Name::new(name)?;
         let view =
             self.inspect(name, |engine| Box::pin(async move { engine.show(&valid_name).await })).await?;
-        Ok(view.with_short_texts())
+        Ok(view.for_users())
     }
 
     /// [`show`](Self::show) for code without an executor.

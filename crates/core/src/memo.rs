@@ -9,7 +9,7 @@ use crate::{
     driver::keeper::{KeeperJob, MemoOutcome, MemoSender, poll_once},
     driver::local::Ending,
     driver::shared::Shared,
-    guard::await_outcome,
+    guard::Ended,
 };
 
 impl Locks {
@@ -111,7 +111,7 @@ impl Guard {
     /// [`is_invalid`](Error::is_invalid) for a hold that is not exclusive. [`ErrorKind::Forked`] in a child process.
     /// Otherwise the engine's error, with which the memo was not written.
     pub async fn write_memo(&self, memo: NewMemo) -> Result<(), Error> {
-        let shared = self.handle();
+        let shared = self.shared_handle();
         shared.ensure_served()?;
         self.check_writes_memos()?;
         if let Some(report) = self.validity.loss_report(shared.now()) {
@@ -147,7 +147,7 @@ impl Guard {
     /// As [`write_memo`](Self::write_memo).
     #[track_caller]
     pub fn write_memo_blocking(&self, memo: NewMemo) -> Result<(), Error> {
-        self.handle().keeper.block_on(self.write_memo(memo))?
+        self.shared_handle().keeper.block_on(self.write_memo(memo))?
     }
 
     /// Writes the memo of the name and releases the hold, in one atomic step of the engine: nobody finds the name free
@@ -168,7 +168,7 @@ impl Guard {
             let outcome = self.end_by(ending, GuardEnd::Released, |shared, guard_release| {
                 shared.release_guard_with_memo(guard_release, memo)
             });
-            await_outcome(self.name().clone(), outcome)
+            Ended::new(self.name(), outcome)
         });
         async move { begun?.await }
     }
@@ -180,13 +180,13 @@ impl Guard {
     /// As [`release_with_memo`](Self::release_with_memo).
     #[track_caller]
     pub fn release_with_memo_blocking(self, memo: NewMemo) -> Result<(), Error> {
-        let handle = Arc::clone(self.handle());
+        let handle = Arc::clone(self.shared_handle());
         handle.keeper.block_on(self.release_with_memo(memo))?
     }
 
     /// An error, if this guard can write no memo.
     fn check_writes_memos(&self) -> Result<(), Error> {
-        check_memos(self.handle(), self.name())?;
+        check_memos(self.shared_handle(), self.name())?;
         if self.mode() == Mode::Exclusive {
             return Ok(());
         }

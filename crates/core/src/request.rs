@@ -353,7 +353,19 @@ impl Request {
     }
 
     pub(crate) fn start(&self, limit: Option<Duration>, tries: Tries) -> Acquire {
-        match self.validated(limit) {
+        self.start_as(&self.name, self.family, self.permits, limit, tries)
+    }
+
+    /// Starts a request for another name, with the options of this one.
+    pub(crate) fn start_as(
+        &self,
+        name: &Result<Name, String>,
+        family: Family,
+        permits: u32,
+        limit: Option<Duration>,
+        tries: Tries,
+    ) -> Acquire {
+        match self.validated_as(name, family, permits, limit) {
             Ok(spec) => Acquire::new(&self.handle, spec, limit, tries),
             Err(error) => Acquire::invalid(error),
         }
@@ -361,7 +373,17 @@ impl Request {
 
     /// The options, checked before anything is sent.
     pub(crate) fn validated(&self, limit: Option<Duration>) -> Result<RequestSpec, Error> {
-        let name = self.name.as_ref().map_err(|reason| Error::invalid(reason.clone()))?.clone();
+        self.validated_as(&self.name, self.family, self.permits, limit)
+    }
+
+    fn validated_as(
+        &self,
+        name: &Result<Name, String>,
+        family: Family,
+        permits: u32,
+        limit: Option<Duration>,
+    ) -> Result<RequestSpec, Error> {
+        let name = name.as_ref().map_err(|reason| Error::invalid(reason.clone()))?.clone();
         let invalid =
             |problem: String| Error::invalid(format!("lock {:?}: {problem}", name.as_str())).of_name(&name);
         let range = &self.handle.profile.ttl;
@@ -393,19 +415,18 @@ impl Request {
         if let Some(problem) = self.pace.and_then(|pace| pace.problem(limit)) {
             return Err(invalid(format!("retry: {problem}")));
         }
-        let mode = match self.family {
-            Family::Exclusive | Family::Shared if self.permits != 1 => {
+        let mode = match family {
+            Family::Exclusive | Family::Shared if permits != 1 => {
                 return Err(invalid("permits are taken from a semaphore only: see Locks::semaphore".into()));
             }
             Family::Exclusive => Mode::Exclusive,
             Family::Shared => Mode::Shared,
-            Family::Permits { limit } if self.permits >= 1 && self.permits <= limit => {
-                Mode::Permits { count: self.permits, limit }
+            Family::Permits { limit } if permits >= 1 && permits <= limit => {
+                Mode::Permits { count: permits, limit }
             }
             Family::Permits { limit } => {
                 return Err(invalid(format!(
-                    "{} of {limit} permits: the count must be from 1 to the limit",
-                    self.permits
+                    "{permits} of {limit} permits: the count must be from 1 to the limit"
                 )));
             }
         };

@@ -1,6 +1,6 @@
 //! Work under a lock in one call: acquire, run, cancel at a loss, release.
 
-use std::{fmt, time::Duration};
+use std::{fmt, future::poll_fn, pin::Pin, time::Duration};
 
 use crate::{Acquire, Error, Guard, Request};
 
@@ -202,13 +202,35 @@ impl Request {
 }
 
 /// Runs `work` under the guard, cancels it at a loss, and releases.
-async fn run_under<T>(acquire: Acquire, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, RunError<T>> {
-    let mut guard = acquire.await.map_err(RunError::NotAcquired)?;
-    guard.set_working(true);
-    let output = guard.run(work(&guard)).await.map_err(RunError::Cancelled)?;
-    guard.set_working(false);
-    match guard.release().await {
-        Ok(()) => Ok(output),
-        Err(error) => Err(RunError::Finished { output, error }),
+#[expect(
+    clippy::manual_async_fn,
+    reason = "the future of an async function would have room for its arguments twice"
+)]
+fn run_under<T, W>(mut acquire: Acquire, work: W) -> impl Future<Output = Result<T, RunError<T>>> + use<T, W>
+where
+    W: AsyncFnOnce(&Guard) -> T,
+{
+    async move {
+        // A name that is free is granted by the first poll on an engine that does not wait.
+        let mut granted_now = true;
+        let granted = poll_fn(|cx| {
+            let polled = Pin::new(&mut acquire).poll(cx);
+            granted_now &= polled.is_ready();
+            polled
+        });
+        let mut guard = match granted.await {
+            Ok(guard) => guard,
+            Err(error) => return Err(RunError::NotAcquired(error)),
+        };
+        guard.set_working(true);
+        let output = match guard.run_from(work(&guard), granted_now).await {
+            Ok(output) => output,
+            Err(error) => return Err(RunError::Cancelled(error)),
+        };
+        guard.set_working(false);
+        match guard.release_now().await {
+            Ok(()) => Ok(output),
+            Err(error) => Err(RunError::Finished { output, error }),
+        }
     }
 }

@@ -61,6 +61,14 @@ impl Config {
         }
     }
 
+    /// Whether connections use TLS.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+
     /// Reads the part of a URL between the scheme, `etcd` or `etcds`, and the query:
     /// `//[user:password@]host[:port][,host[:port]...]`. With the scheme `etcds`, the caller must also call `tls`.
     ///

@@ -21,7 +21,8 @@ use crate::{
     health::{HealthCheck, MemberInfo},
     lock_mutex,
     push_handler::PushHandler,
-    runtime, stream,
+    runtime,
+    stream::{self, Opened},
     watches::Watches,
     wire::{Authenticate, Grpc, Http, KeepAlive, UnaryRequest, Watch},
 };
@@ -99,7 +100,7 @@ impl Conn {
             EngineError::new(Fault::Retry, format!("cannot connect to {member}: no answer within {limit:?}"))
         };
         let dialing = async {
-            let grpc = Self::dial(config, member).await?;
+            let (grpc, _) = Self::dial(config, member).await?;
             let member_info = match MemberInfo::ask(&grpc, config).await {
                 // If authentication is enabled, newer releases refuse the status until the client has logged in.
                 Err(status) if config.login.is_some() && wants_user(&status) => None,
@@ -108,13 +109,8 @@ impl Conn {
             Ok((grpc, member_info))
         };
         let (grpc, member_info) = runtime::within(limit, dialing).await.ok_or_else(|| timed_out(limit))??;
-        if let Some((user, password)) = &config.login {
-            let password = password.read().await?.as_str().to_owned();
-            let login = Authenticate { name: user.clone(), password };
-            let login_reply = runtime::within(LOGIN_LIMIT, grpc.call(login)).await;
-            let login_reply = login_reply.ok_or_else(|| timed_out(LOGIN_LIMIT))?.map_err(failed)?;
-            grpc.set_token(&login_reply.token).map_err(failed)?;
-        }
+        let login = runtime::within(LOGIN_LIMIT, Self::log_in(&grpc, config, member)).await;
+        login.ok_or_else(|| timed_out(LOGIN_LIMIT))??;
         let member_info = match member_info {
             Some(member_info) => member_info,
             None => {
@@ -178,10 +174,26 @@ impl Conn {
         Ok(conn)
     }
 
-    /// Opens the connection, without a login.
-    async fn dial(config: &Config, member: &Endpoint) -> Result<Grpc, EngineError> {
-        let http = Http::connect(stream::open(config, member).await?).await;
-        http.map(Grpc::new).map_err(|status| classify_connecting(&status, member, config))
+    /// Opens the connection, without a login. Also returns when the certificate of the member expires, if that is
+    /// known.
+    pub(crate) async fn dial(
+        config: &Config,
+        member: &Endpoint,
+    ) -> Result<(Grpc, Option<Duration>), EngineError> {
+        let Opened { bytes, certificate_end } = stream::open(config, member, stream::HTTP_2).await?;
+        let http = Http::connect(bytes).await;
+        let grpc = http.map(Grpc::new).map_err(|status| classify_connecting(&status, member, config))?;
+        Ok((grpc, certificate_end))
+    }
+
+    /// Logs in, if the configuration has a login.
+    pub(crate) async fn log_in(grpc: &Grpc, config: &Config, member: &Endpoint) -> Result<(), EngineError> {
+        let Some((user, password)) = &config.login else { return Ok(()) };
+        let failed = |status: Status| classify_connecting(&status, member, config);
+        let password = password.read().await?.as_str().to_owned();
+        let login = Authenticate { name: user.clone(), password };
+        let reply = grpc.call(login).await.map_err(failed)?;
+        grpc.set_token(&reply.token).map_err(failed)
     }
 
     pub(crate) fn is_dead(&self) -> bool {

@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn answers_are_read_from_random_bytes() {
-        let header = Some(Header { cluster_id: CLUSTER, revision: 9 });
+        let header = Some(Header { cluster_id: CLUSTER, member_id: 1, revision: 9 });
         let kv = |key: &str| KeyValue {
             key: key.as_bytes().to_vec(),
             create_revision: 7,

@@ -9,6 +9,7 @@ use crate::{
     EtcdEngine,
     client::{Client, Failed},
     config::Layout,
+    diagnose,
     error::{is_lease_gone, is_reply_too_long},
     guarantee,
     keys::{
@@ -286,4 +287,4 @@ fn seconds(count: i64) -> Duration {
     Duration::from_secs(count.try_into().unwrap_or(0))
 }
 
-leasehold_core::forward_inspect!(EtcdEngine, guarantee by guarantee::examine);
+leasehold_core::forward_inspect!(EtcdEngine, guarantee by guarantee::examine, diagnostics by diagnose::diagnose);

@@ -12,6 +12,7 @@ mod claims;
 mod client;
 mod config;
 mod conn;
+mod diagnose;
 mod dial;
 mod engine;
 mod error;

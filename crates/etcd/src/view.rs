@@ -146,7 +146,8 @@ pub(crate) fn view(
         if key_view.holds {
             view.add_holder(key_view.mode, key_view.holder(lease_times, token_blocks));
         } else {
-            view.waiters.push(WaiterView::new(key_view.id(), key_view.owner(), None));
+            let waiter = WaiterView::new(key_view.id(), key_view.owner(), None);
+            view.waiters.push(waiter.of_mode(key_view.mode));
         }
     }
     view

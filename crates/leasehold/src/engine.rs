@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 pub use leasehold_core::{
-    Answer, BoxFuture, Claim, Conversions, Engine, EngineError, Fault, Grant, Hint, Hold, How, Inspect,
-    Notification, Profile, Release, Released, Renewed, TimeLeft, Upgraded,
+    AllAnswer, Answer, BoxFuture, Claim, Conversions, Engine, EngineError, Fault, Followed, Grant, Hint,
+    Hold, HoldAfter, How, Inspect, Memo, MemoKind, MemoVersion, MemoWrite, Memos, NewMemo, Notification,
+    Profile, Release, Released, Renewed, TimeLeft, Upgraded, Written,
 };
 
 use crate::{Connect, Error, Locks, open::EngineHandle};

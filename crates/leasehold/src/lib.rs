@@ -116,6 +116,7 @@ mod file;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
+mod handles;
 mod inspect;
 mod locks;
 #[cfg(feature = "metrics")]
@@ -162,13 +163,13 @@ pub use duration::parse_duration;
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdFence;
 pub use leasehold_core::{
-    Acquire, AcquireAll, All, Arrivals, Blocking, BlockingAll, Breaking, Broken, Candidate, ClaimId,
+    Acquire, AcquireAll, Actor, All, Arrivals, Blocking, BlockingAll, Breaking, Broken, Candidate, ClaimId,
     Credentials, Diagnostic, Due, Election, Error, ErrorKind, Event, Every, Finding, Guarantee, Guard,
-    GuardEnd, Guards, HolderView, Keeper, LastTick, Latch, Leader, LeaderWatch, Leadership, Leading, Level,
-    Life, Lineage, Loss, MAX_NAME_BYTES, MAX_NAMES_AT_ONCE, Missed, Mode, Modes, Name, NotConverted, Observe,
-    Once, OnceError, Owner, Pace, Password, Previous, Profile, Ran, Request, Role, RunError, Rw, Schedule,
-    Severity, Stop, Striped, Tick, TickError, TickRequest, Ticked, TimeChange, Timetable, Token, Verb, View,
-    WaiterView, WhenUnreachable, stripe_name,
+    GuardEnd, Guards, Handle, HolderView, Keeper, LastTick, Latch, Leader, LeaderWatch, Leadership, Leading,
+    Level, Life, Lineage, Loss, MAX_NAME_BYTES, MAX_NAMES_AT_ONCE, Missed, Mode, Modes, Name, NotConverted,
+    Observe, Once, OnceError, Owner, Pace, Password, Previous, Profile, Ran, Request, Role, RunError, Rw,
+    Schedule, Severity, Stop, Striped, Tick, TickError, TickRequest, Ticked, TimeChange, Timetable, Token,
+    Verb, View, WaiterView, WhenUnreachable, stripe_name,
 };
 #[cfg(feature = "etcd")]
 pub use leasehold_etcd::HeldBy as EtcdCompare;
@@ -245,6 +246,10 @@ mod pages {
 
     #[doc = include_str!("../../../docs/migrating.md")]
     struct Migrating;
+
+    #[cfg(feature = "memory")]
+    #[doc = include_str!("../../../docs/deadlocks.md")]
+    struct Deadlocks;
 
     #[cfg(feature = "metrics")]
     #[doc = include_str!("../../../docs/observability.md")]

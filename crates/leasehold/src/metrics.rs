@@ -199,6 +199,7 @@ const fn end_word(end: GuardEnd) -> &'static str {
         GuardEnd::Released => "released",
         GuardEnd::Abandoned => "abandoned",
         GuardEnd::Lost(_) => "lost",
+        GuardEnd::Left => "left",
         _ => "unused",
     }
 }

@@ -1,7 +1,7 @@
 //! What happened between two looks at the locks of an engine.
 //!
-//! An engine tells who holds and who waits now. What happened in between is concluded from two such answers: a hold that
-//! began and ended between them is not seen.
+//! An engine tells who holds and who waits now. What happened in between is concluded from two such answers: a hold
+//! that began and ended between them is not seen.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use leasehold::{HolderView, View, WaiterView};
 pub enum Change {
     /// A request began to wait.
     Waiting(WaiterView),
-    /// A request stopped to wait without a grant.
+    /// A request waits no more and holds nothing: it gave up, or it was granted and its hold ended between two looks.
     Left(WaiterView),
     /// A hold began. `waited`: how long its request had waited when it was last seen in the queue.
     Granted {

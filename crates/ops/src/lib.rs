@@ -1,7 +1,11 @@
-//! What the tools for operators share: [`changes`] tells what happened between two looks at the locks of an engine.
+//! What the tools for operators share: [`changes`] tells what happened between two looks at the locks of an engine;
+//! [`series`] writes what is known of several engines, and of runs, in the text format of Prometheus; [`waits`] tells
+//! who waits for whom.
 //!
 //! A part of the command `leasehold`. Its interface changes between releases.
 
 mod changes;
+pub mod series;
+pub mod waits;
 
 pub use changes::{Change, Looks};

@@ -21,6 +21,7 @@ use redis::{
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
+    access::Access,
     error::{Refused, classify, tls_hint_if_closed, tls_hint_if_silent},
     identity::{Identity, ServerKind},
     open,
@@ -46,6 +47,8 @@ pub(crate) struct Conn {
     /// sending.
     pub(crate) number: u64,
     pub(crate) address: String,
+    /// How the connection reaches its server, for operators.
+    pub(crate) access: Access,
     /// Sends commands other than calls of scripts.
     mux: MultiplexedConnection,
     /// Sends the calls of scripts.
@@ -126,8 +129,9 @@ impl Conn {
                 }
             }));
             tokio::spawn(task);
+            let access = Access::of(server, dialed.certificate_end);
             let (address, listener) = (address.to_string(), Arc::clone(listener));
-            Ok(Self { number, address, mux, outbox, shared, replicas, dead, listener, _alive: alive })
+            Ok(Self { number, address, access, mux, outbox, shared, replicas, dead, listener, _alive: alive })
         };
         tokio::time::timeout(limit, connecting).await.map_err(timed_out)?
     }

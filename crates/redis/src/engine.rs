@@ -390,6 +390,7 @@ fn profile(contact: Contact, layout: Layout) -> Profile {
     profile.supports_min_hold = true;
     profile.no_memos = None;
     profile.no_conversion = (layout == Layout::Redisson).then_some(NO_CONVERSION_OF_REDISSON);
+    profile.no_handles = None;
     profile.breaking = Breaking::Lease;
     profile.ttl = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
     profile.request_timeout = REQUEST_TIMEOUT;

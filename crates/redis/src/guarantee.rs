@@ -2,24 +2,21 @@
 //! server's role and version, its persistence, its replicas, and what it does when its memory is full. A difference
 //! between the server's clock and ours is a note.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use leasehold_core::{EngineError, Finding, Guarantee, Level};
 use redis::{Value, from_redis_value};
 
 use crate::{
-    conn::{Conn, wall_clock},
+    conn::Conn,
     reply::unreadable,
+    server_clock::{Clocks, Side},
 };
 
 /// The oldest version of Redis that supports everything that the scripts use.
 const OLDEST_VERSION: (u32, u32) = (6, 0);
 /// The version from which on `min-replicas-to-write` applies to scripts too, not only to single commands.
 const SCRIPT_REPLICAS_VERSION: (u32, u32) = (7, 0);
-
-/// The largest difference of our clock and the server's that is not reported: clocks that are synchronised by a time
-/// server differ by far less.
-const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
 /// What decides the guarantee: what the server reports about itself, and how this client reaches the server.
 struct ServerReport {
@@ -49,17 +46,6 @@ pub(crate) struct Topology {
     pub(crate) wait: u32,
 }
 
-/// The server's wall clock, and the clock of this machine before the request and after the answer, all counted from
-/// 1970.
-struct Clocks {
-    /// Our clock before the request.
-    ours_before: Duration,
-    /// The clock of the server.
-    server: Duration,
-    /// Our clock after the answer.
-    ours_after: Duration,
-}
-
 /// Asks the server for its configuration, and returns the guarantee that follows from the configuration.
 pub(crate) async fn read_guarantee(conn: &Conn, topology: Topology) -> Result<Guarantee, EngineError> {
     let mut command = redis::cmd("INFO");
@@ -71,7 +57,7 @@ pub(crate) async fn read_guarantee(conn: &Conn, topology: Topology) -> Result<Gu
     let fsync_pauses = settings.get("no-appendfsync-on-rewrite").is_some_and(|setting| setting == "yes");
     let min_replicas = settings.get("min-replicas-to-write").and_then(|setting| setting.parse().ok());
     let max_lag = settings.remove("min-replicas-max-lag").unwrap_or_default();
-    let clocks = read_clocks(conn).await?;
+    let clocks = Clocks::read(conn).await?;
     Ok(judge_server(&ServerReport {
         info: parse_info(&text),
         fsync,
@@ -114,23 +100,13 @@ pub(crate) fn merge_masters(all: &mut Guarantee, others: Vec<Guarantee>) {
     );
 }
 
-/// Asks for the server's wall clock, between two readings of our wall clock.
-async fn read_clocks(conn: &Conn) -> Result<Clocks, EngineError> {
-    let ours_before = wall_clock();
-    let time = conn.ask(&redis::cmd("TIME")).await?;
-    let ours_after = wall_clock();
-    let (seconds, micros) = from_redis_value(time).map_err(|_| unreadable())?;
-    let server = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
-    Ok(Clocks { ours_before, server, ours_after })
-}
-
 /// The text of an answer.
-fn text_of(answer: Value) -> Result<String, EngineError> {
+pub(crate) fn text_of(answer: Value) -> Result<String, EngineError> {
     from_redis_value(answer).map_err(|_| unreadable())
 }
 
 /// The fields of an answer to `INFO`.
-fn parse_info(text: &str) -> HashMap<String, String> {
+pub(crate) fn parse_info(text: &str) -> HashMap<String, String> {
     let fields = text.lines().filter_map(|line| line.trim().split_once(':'));
     fields.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
@@ -182,7 +158,7 @@ fn judge_server(report: &ServerReport) -> Guarantee {
         let wanted = format!("{}.{} or newer", OLDEST_VERSION.0, OLDEST_VERSION.1);
         guarantee.lower("redis_version", version, &wanted, "older servers lack what the scripts use");
     }
-    guarantee.notes.extend(report.clocks.note());
+    guarantee.notes.extend(clock_note(&report.clocks));
     guarantee.note("Leases end by the server's wall clock: one that is set forward ends them early.");
     guarantee
 }
@@ -244,23 +220,16 @@ fn judge_replicas(report: &ServerReport, connected: &str, guarantee: &mut Guaran
     });
 }
 
-impl Clocks {
-    /// A note for the operator if the clocks differ by more than [`MAX_CLOCK_DIFFERENCE`] beyond the time that the
-    /// answer took; otherwise `None`.
-    fn note(&self) -> Option<String> {
-        let ahead = self.server.saturating_sub(self.ours_after);
-        let behind = self.ours_before.saturating_sub(self.server);
-        let (difference, relation, risk) = if ahead > MAX_CLOCK_DIFFERENCE {
-            (ahead, "ahead of", "prolongs leases if it is set back")
-        } else if behind > MAX_CLOCK_DIFFERENCE {
-            (behind, "behind", "ends leases early if it is set forward")
-        } else {
-            return None;
-        };
-        Some(format!(
-            "The server's clock is {difference:.1?} {relation} ours: leases and the times shown count by the server's alone and are not affected, but it {risk}."
-        ))
-    }
+/// A note for the operator if the clocks differ, see [`Clocks::difference`].
+fn clock_note(clocks: &Clocks) -> Option<String> {
+    let (difference, side) = clocks.difference()?;
+    let (relation, risk) = match side {
+        Side::Ahead => ("ahead of", "prolongs leases if it is set back"),
+        Side::Behind => ("behind", "ends leases early if it is set forward"),
+    };
+    Some(format!(
+        "The server's clock is {difference:.1?} {relation} ours: leases and the times shown count by the server's alone and are not affected, but it {risk}."
+    ))
 }
 
 /// Whether a version is `oldest` or newer.
@@ -286,15 +255,9 @@ mod tests {
             fsync_pauses: false,
             min_replicas: Some(0),
             max_lag: "10".to_owned(),
-            clocks: clocks(5000, 5000, 5000),
+            clocks: Clocks::of_millis(5000, 5000, 5000),
             topology: Topology::default(),
         })
-    }
-
-    /// Readings of the clocks, in milliseconds.
-    fn clocks(ours_before: u64, server: u64, ours_after: u64) -> Clocks {
-        let [ours_before, server, ours_after] = [ours_before, server, ours_after].map(Duration::from_millis);
-        Clocks { ours_before, server, ours_after }
     }
 
     #[test]
@@ -326,7 +289,7 @@ mod tests {
             fsync_pauses: true,
             min_replicas: None,
             max_lag: String::new(),
-            clocks: clocks(0, 0, 0),
+            clocks: Clocks::of_millis(0, 0, 0),
             topology: Topology::default(),
         });
         assert_eq!(guarantee.level, Level::BestEffort);
@@ -347,7 +310,7 @@ mod tests {
                 fsync_pauses: false,
                 min_replicas,
                 max_lag,
-                clocks: clocks(0, 0, 0),
+                clocks: Clocks::of_millis(0, 0, 0),
                 topology,
             })
         };
@@ -381,14 +344,10 @@ mod tests {
 
     #[test]
     fn a_clock_difference_beyond_the_round_trip_is_noted() {
-        for (ours_before, server, ours_after, expected) in [
-            (5000, 5000, 5000, None),
-            (5000, 4000, 9000, None),
-            (5000, 3999, 9000, Some("1.0s behind ours")),
-            (5000, 10_000, 9000, None),
-            (5000, 10_500, 9000, Some("1.5s ahead of ours")),
-        ] {
-            let note = clocks(ours_before, server, ours_after).note();
+        for (server, expected) in
+            [(9000, None), (3999, Some("1.0s behind ours")), (10_500, Some("1.5s ahead of ours"))]
+        {
+            let note = clock_note(&Clocks::of_millis(5000, server, 9000));
             assert_eq!(note.is_some(), expected.is_some(), "{note:?}");
             assert!(note.unwrap_or_default().contains(expected.unwrap_or_default()));
         }

@@ -14,8 +14,8 @@ use crate::{
     token_counter::LINEAGE,
 };
 use leasehold_core::{
-    BoxFuture, Broken, EngineError, Fault, Guarantee, HolderView, Inspect, Mode, Name, View, WaiterView,
-    lock_state::MIN_HOLD_OWNER,
+    BoxFuture, Broken, Diagnostic, EngineError, Fault, Guarantee, HolderView, Inspect, Mode, Name, View,
+    WaiterView, lock_state::MIN_HOLD_OWNER,
 };
 
 /// How many keys one `SCAN` looks at: the server needs well under a millisecond for so many keys, unless the keys are
@@ -167,6 +167,10 @@ impl Inspect for RedisEngine {
         Box::pin(self.guarantee_now())
     }
 
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, EngineError>> {
+        Box::pin(self.diagnose_now())
+    }
+
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
         Box::pin(self.list_now(prefix))
     }
@@ -207,7 +211,9 @@ fn read_view(
         let (id, owner) = (waiter.text()?, waiter.text()?);
         let since_micros = waiter.count()?;
         let waiting = (since_micros > 0).then(|| elapsed(server_micros, since_micros));
-        view.waiters.push(WaiterView::new(id, owner, waiting));
+        let seen = WaiterView::new(id, owner, waiting);
+        let mode = read_mode(&waiter.text()?, waiter.count()?, waiter.count()?);
+        view.waiters.push(mode.into_iter().fold(seen, WaiterView::of_mode));
     }
     Ok(view)
 }
@@ -240,14 +246,20 @@ fn holder_view(
     let foreign = state == "foreign" || overdue.is_some();
     let (token, held) =
         ((!foreign).then_some(token), (!foreign).then(|| elapsed(server_micros, since_micros)));
-    let mode = match mode.as_str() {
-        "x" => Mode::Exclusive,
-        "s" => Mode::Shared,
-        _ => Mode::Permits { count, limit },
-    };
+    let mode = read_mode(&mode, count, limit).unwrap_or(Mode::Exclusive);
     let owner = if state == "kept" { MIN_HOLD_OWNER.to_owned() } else { owner };
     let holder = HolderView::new(id, owner).token(token).times(held, remaining).foreign(foreign);
     Ok((mode, holder, overdue))
+}
+
+/// The mode with this word; `None` if another program waits, which does not tell.
+fn read_mode(word: &str, count: u32, limit: u32) -> Option<Mode> {
+    match word {
+        "" => None,
+        "x" => Some(Mode::Exclusive),
+        "s" => Some(Mode::Shared),
+        _ => Some(Mode::Permits { count, limit }),
+    }
 }
 
 /// How much time has passed from `since_micros` to `server_micros`, which are both by the server's clock.

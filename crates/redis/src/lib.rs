@@ -7,11 +7,13 @@
 //! the rules). Documentation for users: `docs/engines/redis.md`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod access;
 mod claim_all;
 mod config;
 mod conn;
 mod contention;
 mod convert;
+mod diagnose;
 mod engine;
 mod error;
 mod evidence;
@@ -40,6 +42,7 @@ mod reply;
 mod runtime;
 mod scripts;
 mod server;
+mod server_clock;
 mod servers;
 mod shared_task;
 mod stream;

@@ -1,6 +1,6 @@
 //! Opens a connection and sends its first requests.
 
-use std::{pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::join4};
 use leasehold_core::EngineError;
@@ -14,7 +14,7 @@ use crate::{
     identity::{Identity, ServerKind, run_id_and_uptime},
     push_listener::{PushHandler, PushSender},
     server::{CurrentLogin, Server},
-    stream,
+    stream::{self, Opened},
 };
 
 /// The capacity of the client library's queue of unwritten commands: far more than are ever in flight. Commands leave
@@ -37,6 +37,9 @@ pub(crate) struct Dialed {
     /// The second connection, for notifications of a server without RESP3; `None` with RESP3. Pings check that this
     /// connection is alive.
     pub(crate) notification: Option<PubSubSink>,
+    /// The moment after which the server's certificate is no longer valid, since 1970; `None` without TLS, or if it
+    /// cannot be read.
+    pub(crate) certificate_end: Option<Duration>,
 }
 
 /// Connects and logs in. For a server that knows only the old protocol (RESP2), also makes a second connection, which
@@ -54,24 +57,22 @@ pub(crate) async fn open<L: PushHandler>(
     let login = server.login.read().await?;
     let resp3 = connection_info(server, &login, ProtocolVersion::RESP3);
     let options_with_pushes = options.clone().set_push_sender(PushSender(Arc::clone(listener)));
-    let resp3_error = match MultiplexedConnection::new_with_config(
-        &resp3,
-        stream::open(server).await?,
-        options_with_pushes,
-    )
-    .await
-    {
-        Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), notification: None }),
+    let Opened { bytes, certificate_end } = stream::open(server).await?;
+    let connection = MultiplexedConnection::new_with_config(&resp3, bytes, options_with_pushes).await;
+    let resp3_error = match connection {
+        Ok((mux, driver)) => {
+            return Ok(Dialed { mux, driver: Box::pin(driver), notification: None, certificate_end });
+        }
         Err(error) => error,
     };
     if !lacks_resp3(&resp3_error) {
         return Err(failed(resp3_error));
     }
     let resp2 = connection_info(server, &login, ProtocolVersion::RESP2);
-    let connection =
-        MultiplexedConnection::new_with_config(&resp2, stream::open(server).await?, options).await;
+    let bytes = stream::open(server).await?.bytes;
+    let connection = MultiplexedConnection::new_with_config(&resp2, bytes, options).await;
     let (mux, driver) = connection.map_err(failed)?;
-    let notification = PubSub::new(&resp2, stream::open(server).await?).await.map_err(failed)?;
+    let notification = PubSub::new(&resp2, stream::open(server).await?.bytes).await.map_err(failed)?;
     let (mut notification, mut messages) = notification.split();
     notification.subscribe(channel).await.map_err(failed)?;
     let listener = Arc::clone(listener);
@@ -86,7 +87,7 @@ pub(crate) async fn open<L: PushHandler>(
             () = receive => {}
         }
     };
-    Ok(Dialed { mux, driver: Box::pin(driver), notification: Some(notification) })
+    Ok(Dialed { mux, driver: Box::pin(driver), notification: Some(notification), certificate_end })
 }
 
 /// The settings of a connection to the server: protocol, database and login.
@@ -169,8 +170,8 @@ pub(crate) async fn open_without_pushes(
 ) -> Result<(MultiplexedConnection, Pin<Box<dyn Future<Output = ()> + Send>>), EngineError> {
     let info = connection_info(server, &server.login.read().await?, ProtocolVersion::RESP2);
     let options = AsyncConnectionConfig::new().set_response_timeout(None);
-    let connection =
-        MultiplexedConnection::new_with_config(&info, stream::open(server).await?, options).await;
+    let bytes = stream::open(server).await?.bytes;
+    let connection = MultiplexedConnection::new_with_config(&info, bytes, options).await;
     let (mux, driver) = connection.map_err(|error| classify_connecting(error, server))?;
     Ok((mux, Box::pin(driver)))
 }

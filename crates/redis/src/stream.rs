@@ -1,5 +1,7 @@
 //! The byte stream under a connection: TCP, a unix socket, TLS.
 
+use std::time::Duration;
+
 use leasehold_core::{Bounded, Endpoint, EngineError};
 #[cfg(feature = "tls")]
 use leasehold_tls::TlsError;
@@ -19,8 +21,16 @@ pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 
+/// A byte stream, and when the certificate of the server expires.
+pub(crate) struct Opened {
+    pub(crate) bytes: Box<dyn Bytes>,
+    /// The moment after which the server's certificate is no longer valid, since 1970; `None` without TLS, or if it
+    /// cannot be read.
+    pub(crate) certificate_end: Option<Duration>,
+}
+
 /// Connects, with TLS if configured. The stream enforces the bound on the size of replies.
-pub(crate) async fn open(server: &Server) -> Result<Box<dyn Bytes>, EngineError> {
+pub(crate) async fn open(server: &Server) -> Result<Opened, EngineError> {
     let failed = |error: std::io::Error| unreachable(&server.address, &error);
     match &server.address {
         Address::Tcp(Endpoint { host, port }) => {
@@ -31,7 +41,8 @@ pub(crate) async fn open(server: &Server) -> Result<Box<dyn Bytes>, EngineError>
             if let Some(tls) = &server.tls {
                 let encrypted = tls.connect(stream, host, &[]).await;
                 let encrypted = encrypted.map_err(|error| not_encrypted(error, &server.address))?;
-                return Ok(bounded(encrypted));
+                let certificate_end = leasehold_tls::certificate_end(&encrypted);
+                return Ok(Opened { certificate_end, ..bounded(encrypted) });
             }
             Ok(bounded(stream))
         }
@@ -46,8 +57,8 @@ pub(crate) async fn open(server: &Server) -> Result<Box<dyn Bytes>, EngineError>
 }
 
 /// The stream, with the bound on the size of replies.
-fn bounded(stream: impl Bytes) -> Box<dyn Bytes> {
-    Box::new(Bounded::new(stream, ReplyFrames::new()))
+fn bounded(stream: impl Bytes) -> Opened {
+    Opened { bytes: Box::new(Bounded::new(stream, ReplyFrames::new())), certificate_end: None }
 }
 
 /// The error of a failed TLS handshake.

@@ -52,6 +52,15 @@ impl ConnectionSlots {
         }))
     }
 
+    /// Of the limit with the smallest share of free slots: how many are free, and how many there are. `None` if there
+    /// is no limit.
+    #[cfg(any(test, feature = "postgres", feature = "mysql"))]
+    pub(crate) fn scarcest(self) -> Option<(u32, u32)> {
+        let limits = self.0.iter().filter(|limit| limit.allowed < u32::MAX);
+        let per_mille = |limit: &&Limit| u64::from(limit.free()) * 1000 / u64::from(limit.allowed.max(1));
+        limits.min_by_key(per_mille).map(|limit| (limit.free(), limit.allowed))
+    }
+
     /// Whether a waiting client with `ahead` claims ahead of it is allowed to keep its connection, which counts as a
     /// used one. For a client that is `asleep`, which polls on short connections: whether it is allowed to keep a
     /// connection again.

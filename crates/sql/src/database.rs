@@ -6,7 +6,7 @@ use std::{fmt, time::Duration};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use leasehold_core::Level;
 use leasehold_core::{
-    BoxFuture, Claim, EngineError, Fault, Guarantee, Hold, Lineage, MemoWrite, Name, Release,
+    BoxFuture, Claim, Diagnostic, EngineError, Fault, Guarantee, Hold, Lineage, MemoWrite, Name, Release,
 };
 
 use crate::{
@@ -302,4 +302,7 @@ pub(crate) trait Database: Send + Sync + 'static {
 
     /// The guarantee of the database as it is configured.
     fn guarantee(&self) -> DbFuture<'_, Guarantee>;
+
+    /// What an operator should know beside the guarantee: see [`Inspect::diagnose`](leasehold_core::Inspect::diagnose).
+    fn diagnose(&self) -> DbFuture<'_, Vec<Diagnostic>>;
 }

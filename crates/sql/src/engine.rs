@@ -4,8 +4,8 @@ use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 pub(crate) use leasehold_core::REQUEST_TIMEOUT;
 use leasehold_core::{
-    BoxFuture, Breaking, Broken, Contact, EngineError, Fault, Guarantee, Inspect, MAX_NAMES_AT_ONCE, Name,
-    Profile, View,
+    BoxFuture, Breaking, Broken, Contact, Diagnostic, EngineError, Fault, Guarantee, Inspect,
+    MAX_NAMES_AT_ONCE, Name, Profile, View,
 };
 
 use crate::{
@@ -45,6 +45,7 @@ impl SqlEngine {
         profile.request_life = REQUEST_LIFE;
         profile.no_memos = None;
         profile.no_conversion = None;
+        profile.no_handles = None;
         profile.contact = contact;
         Self { client, profile }
     }
@@ -91,6 +92,11 @@ impl Inspect for SqlEngine {
 
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(async move { Ok(within_request_timeout(self.client.database.guarantee()).await?) })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, EngineError>> {
+        // Without the limit of one request: a diagnosis takes several requests.
+        Box::pin(async move { Ok(self.client.database.diagnose().await?) })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {

@@ -20,6 +20,8 @@ mod client;
 mod connection_slots;
 mod convert;
 mod database;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod diagnose;
 mod dialect;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod encryption;

@@ -1,15 +1,13 @@
 //! The shim over the async runtime: the functions of core (spawn, sleep, time limits), and threads and clocks for this
 //! crate. All other code of this crate gets the time as an argument.
 #![cfg_attr(
-    any(feature = "postgres", feature = "sqlite"),
+    any(feature = "postgres", feature = "mysql", feature = "sqlite"),
     expect(clippy::disallowed_methods, reason = "the runtime shim of this crate")
 )]
 
+use std::time::{SystemTime, UNIX_EPOCH};
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
-use std::{
-    io, thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{io, thread, time::Duration};
 
 pub(crate) use leasehold_core::runtime::{sleep, spawn, within};
 
@@ -25,9 +23,9 @@ pub(crate) fn pause(time: Duration) {
     thread::sleep(time);
 }
 
-/// Microseconds since 1970 by the system's clock, for databases without a clock of their own. The tokens of such a
-/// database start at this number, so that they keep growing even after an older file is restored.
-#[cfg(all(feature = "sqlite", target_os = "linux"))]
+/// Microseconds since 1970 by the system's clock. The tokens of a database without a clock of its own start at this
+/// number, so that they keep growing even after an older file is restored. The diagnostics compare it with the clock of
+/// a server.
 pub(crate) fn wall_micros() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)

@@ -3,14 +3,15 @@
 
 use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 
-use crate::TlsStream;
+use crate::{
+    TlsStream,
+    der::{SEQUENCE, der_element},
+};
 
 /// The start of the object identifiers of RSA signatures (1.2.840.113549.1.1), in DER.
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
 /// The start of the object identifiers of ECDSA signatures (1.2.840.10045.4), in DER.
 const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4];
-/// The DER tag of a sequence.
-const SEQUENCE: u8 = 0x30;
 /// The DER tag of an object identifier.
 const OBJECT_IDENTIFIER: u8 = 6;
 
@@ -39,27 +40,6 @@ fn signature_hash(certificate: &[u8]) -> Option<&'static Algorithm> {
         (Some([13]), _) | (_, Some([3, 4])) => Some(&SHA512),
         _ => None,
     }
-}
-
-/// In DER, a first length byte of this value or more tells how many further bytes contain the length.
-const LONG_LENGTH: usize = 0x80;
-/// The maximum number of further bytes that contain a length: no certificate needs more.
-const MAX_LENGTH_BYTES: usize = 4;
-
-/// The content of the first DER element, which must have this tag, and the bytes after the element.
-fn der_element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (&actual_tag, rest) = der.split_first()?;
-    let (&length, rest) = rest.split_first().filter(|_| actual_tag == tag)?;
-    let (length, rest) = match usize::from(length) {
-        short @ 0..LONG_LENGTH => (short, rest),
-        long => {
-            let (digits, rest) = rest
-                .split_at_checked(long - LONG_LENGTH)
-                .filter(|(digits, _)| digits.len() <= MAX_LENGTH_BYTES)?;
-            (digits.iter().fold(0, |length, &digit| length << 8 | usize::from(digit)), rest)
-        }
-    };
-    rest.split_at_checked(length)
 }
 
 #[cfg(test)]

@@ -2,11 +2,14 @@
 //! of the URL decide how much is verified.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod certificate_end;
 mod channel_binding;
+mod der;
 mod error;
 mod tls;
 mod verify;
 
+pub use certificate_end::certificate_end;
 pub use channel_binding::channel_binding;
 pub use error::{TlsError, explain_error, is_alert};
 pub use tls::{Material, Tls};

@@ -1,16 +1,12 @@
 //! The guarantee of an ensemble, by the reports of its servers.
 
-use std::time::Duration;
-
+use futures_util::future::join_all;
 use leasehold_core::{EngineError, Guarantee, Level};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{client::Client, config::Config, runtime, stream};
-
-/// The time limit for the report of one server.
-const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The longest report that is read, in bytes.
-const MAX_REPORT_BYTES: u64 = 16 * 1024;
+use crate::{
+    client::Client,
+    server_look::{Purpose, ServerLook},
+};
 
 /// The notes of every guarantee.
 const LEASED: &str = "a hold is valid for the timeout of its session, less half a tick and a sixteenth of the timeout, \
@@ -23,59 +19,44 @@ const ONE_SERVER: &str =
 /// The note if no server reports its version and mode.
 const SILENT: &str = "no server reports its version and mode: allow the command srvr (4lw.commands.whitelist) to \
     see them here";
+/// The note if no server tells whether it forces its log.
+const HIDDEN_LOG: &str = "no server tells whether its log is forced to the disk (forceSync): allow the command mntr \
+    (4lw.commands.whitelist) to see it here";
 
-/// The version and the mode that a server reports.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct ServerReport {
-    version: Option<String>,
-    mode: Option<String>,
-}
-
-/// Asks the servers for a report, until one gives it, and judges the ensemble.
+/// Asks the servers for their reports, and judges the ensemble.
 pub(crate) async fn examine(client: &Client) -> Result<Guarantee, EngineError> {
-    let mut report = ServerReport::default();
-    for endpoint in &client.config.servers {
-        // Both a server that is too slow and one that gives no report are passed over.
-        let answer =
-            runtime::within(REPORT_TIMEOUT, ask_for_report(&client.config, endpoint)).await.flatten();
-        if let Some(answer) = answer {
-            report = answer;
-            break;
-        }
-    }
-    Ok(judge(&report))
+    let look = |endpoint| ServerLook::at(&client.config, endpoint, Purpose::Guarantee);
+    let looks = client.config.servers.iter().map(look);
+    // A server that cannot be reached is passed over.
+    let looks: Vec<ServerLook> = join_all(looks).await.into_iter().filter_map(Result::ok).collect();
+    Ok(judge(&looks))
 }
 
-/// Asks a server for its report (<https://zookeeper.apache.org/doc/r3.8.0/zookeeperAdmin.html#sc_4lw>). `None` if the
-/// server gives no report.
-async fn ask_for_report(config: &Config, endpoint: &leasehold_core::Endpoint) -> Option<ServerReport> {
-    let (read, mut write) = stream::open(config, endpoint).await.ok()?;
-    write.write_all(b"srvr").await.ok()?;
-    write.flush().await.ok()?;
-    let mut text = String::new();
-    read.take(MAX_REPORT_BYTES).read_to_string(&mut text).await.ok()?;
-    let report = parse_report(&text);
-    (report.mode.is_some()).then_some(report)
-}
-
-/// Parses the text of the command `srvr`.
-fn parse_report(text: &str) -> ServerReport {
-    let field = |start: &str| text.lines().find_map(|line| line.strip_prefix(start)).map(str::trim);
-    let version = field("Zookeeper version:").and_then(|version| version.split([',', '-']).next());
-    ServerReport { version: version.map(str::to_owned), mode: field("Mode:").map(str::to_owned) }
-}
-
-/// The guarantee of an ensemble with this report.
-fn judge(report: &ServerReport) -> Guarantee {
+/// The guarantee of an ensemble whose servers look like this.
+fn judge(looks: &[ServerLook]) -> Guarantee {
     let mut guarantee = Guarantee::new(Level::LeaseBounded, &[LEASED, TICK]);
-    match (&report.version, report.mode.as_deref()) {
-        (Some(version), Some(mode)) => {
+    let report = looks.iter().find_map(|look| {
+        let report = look.srvr.report()?;
+        Some((report.version()?, report.get("Mode")?))
+    });
+    match report {
+        Some((version, mode)) => {
             guarantee.note(format!("ZooKeeper {version}, {mode}"));
             if mode == "standalone" {
                 guarantee.note(ONE_SERVER);
             }
         }
-        _ => guarantee.note(SILENT),
+        None => guarantee.note(SILENT),
+    }
+    if looks.iter().any(|look| look.forces_log == Some(false)) {
+        let risk = "a power cut may lose locks that are held";
+        guarantee.lower("forceSync", "no", "yes", risk);
+    } else if looks.iter().all(|look| look.forces_log.is_none()) {
+        guarantee.note(HIDDEN_LOG);
+    }
+    if let Some(tick) = looks.iter().filter_map(ServerLook::long_tick).max() {
+        let risk = "a holder may rely on its hold after the leader has ended its session";
+        guarantee.lower("tickTime", &format!("{tick:?}"), "3s or less", risk);
     }
     guarantee
 }
@@ -83,18 +64,26 @@ fn judge(report: &ServerReport) -> Guarantee {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::Answer;
+
+    fn look(srvr: &str, conf: &str, forces_log: Option<bool>) -> ServerLook {
+        let (srvr, conf) = (Answer::read(srvr), Answer::read(conf));
+        ServerLook { srvr, mntr: Answer::NotAllowed, conf, timeouts: None, forces_log }
+    }
 
     #[test]
-    fn a_server_report_is_parsed() {
-        let text = "Zookeeper version: 3.8.0-${mvngit.commit.id}, built on 2024-02-18 23:51 UTC\n\
-            Latency min/avg/max: 0/0.0/0\nMode: standalone\nNode count: 5\n";
-        let report = parse_report(text);
-        assert_eq!((report.version.as_deref(), report.mode.as_deref()), (Some("3.8.0"), Some("standalone")));
-        assert!(judge(&report).notes.iter().any(|note| note == ONE_SERVER));
-        assert!(judge(&ServerReport::default()).notes.iter().any(|note| note == SILENT));
-        assert_eq!(
-            parse_report("srvr is not executed because it is not in the whitelist."),
-            ServerReport::default()
-        );
+    fn reports_are_judged() {
+        let alone = "Zookeeper version: 3.8.0-x, built on 2024-02-18\nMode: standalone\n";
+        let has = |guarantee: &Guarantee, wanted: &str| guarantee.notes.iter().any(|note| note == wanted);
+        let good = judge(&[look(alone, "tickTime=2000\n", Some(true))]);
+        assert_eq!(good.level, Level::LeaseBounded, "{good}");
+        assert!(has(&good, ONE_SERVER) && !has(&good, HIDDEN_LOG), "{good}");
+        assert!(good.to_string().contains("ZooKeeper 3.8.0, standalone"), "{good}");
+        let silent = judge(&[]);
+        assert!(has(&silent, SILENT) && has(&silent, HIDDEN_LOG), "{silent}");
+        for bad in [look(alone, "tickTime=2000\n", Some(false)), look(alone, "tickTime=4000\n", Some(true))] {
+            let lowered = judge(&[look(alone, "tickTime=2000\n", Some(true)), bad]);
+            assert_eq!((lowered.level, lowered.findings.len()), (Level::BestEffort, 1), "{lowered}");
+        }
     }
 }

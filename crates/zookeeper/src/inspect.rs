@@ -10,6 +10,7 @@ use crate::{
     claim::children,
     client::Client,
     conn::Conn,
+    diagnose,
     error::Failed,
     guarantee,
     keys::{self, Dir, PERMITS, PERMITS_QUEUE},
@@ -55,7 +56,7 @@ impl Client {
 
     /// Reads the prefix, which every login that locks has the right to read. Only such a read, not the login itself,
     /// shows that a password is wrong.
-    async fn ping(&self) -> Result<(), EngineError> {
+    pub(crate) async fn ping(&self) -> Result<(), EngineError> {
         let request = self.start_request().await?;
         let prefix_read =
             request.conn.send(&GetData { path: &self.base_path(), watch: false }).answer().await;
@@ -232,4 +233,4 @@ pub(crate) async fn read_node(
     }
 }
 
-leasehold_core::forward_inspect!(ZookeeperEngine, guarantee by guarantee::examine);
+leasehold_core::forward_inspect!(ZookeeperEngine, guarantee by guarantee::examine, diagnostics by diagnose::diagnose);

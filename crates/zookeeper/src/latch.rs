@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Claim, EngineError, Fault};
+use leasehold_core::{Actor, Claim, EngineError, Fault};
 
 use crate::{
     claim::ClaimContext,
@@ -29,7 +29,10 @@ impl Client {
     pub(crate) fn node_of(&self, claim: &Claim, context: &ClaimContext) -> Create {
         let (record, is_try) = (self.record(claim, context), !claim.may_queue);
         let (path, data) = if self.config.layout == Layout::Latch {
-            (context.dir.latch_prefix(claim.id, is_try, record.hold_time), record.owner.into_bytes())
+            // Curator shows the data as the id of the participant, so the data is the text of the owner alone.
+            let (participant, _) = Actor::split(&record.owner);
+            let data = participant.as_bytes().to_vec();
+            (context.dir.latch_prefix(claim.id, is_try, record.hold_time), data)
         } else {
             let path = context.dir.node_prefix(claim.id, claim.mode, is_try, self.config.layout);
             (path, record.text())

@@ -15,6 +15,7 @@ mod config;
 mod conn;
 mod create_all;
 mod decide_all;
+mod diagnose;
 mod engine;
 mod enqueue;
 mod error;
@@ -42,12 +43,14 @@ mod record;
 mod release;
 mod renew;
 mod runtime;
+mod server_look;
 mod session;
 mod sessions;
 mod stream;
 mod view;
 mod watches;
 mod wire;
+mod words;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -41,6 +41,11 @@ pub(crate) struct HeldNodes<'a> {
     pub(crate) nodes: Vec<&'a StoredNode>,
 }
 
+/// The mode of a claim of a lock.
+const fn mode_of(node: &Node) -> Mode {
+    if node.shared { Mode::Shared } else { Mode::Exclusive }
+}
+
 impl StoredNode {
     pub(crate) fn name(&self) -> &str {
         self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
@@ -96,10 +101,10 @@ impl DirContents {
     /// All holds: first those of the lock, then those of permits by their age.
     pub(crate) fn held(&self) -> Vec<HeldNodes<'_>> {
         let nodes: Vec<Node> = self.lock_queue.iter().map(|(node, _)| node.clone()).collect();
-        let mode = |node: &Node| if node.shared { Mode::Shared } else { Mode::Exclusive };
         let lock_holders = self.lock_queue[..holder_count(&nodes)].iter();
-        let mut held: Vec<HeldNodes<'_>> =
-            lock_holders.map(|(node, stored)| HeldNodes { mode: mode(node), nodes: vec![stored] }).collect();
+        let mut held: Vec<HeldNodes<'_>> = lock_holders
+            .map(|(node, stored)| HeldNodes { mode: mode_of(node), nodes: vec![stored] })
+            .collect();
         let mut nodes_by_claim: Vec<Vec<&StoredNode>> = Vec::new();
         for permit in &self.permits {
             let claim = permit.claim();
@@ -133,9 +138,11 @@ impl DirContents {
                 view.add_holder(held.mode, first.holder(config));
             }
         }
-        let waiters =
-            self.lock_queue[lock_holders..].iter().map(|(_, stored)| stored).chain(&self.permits_queue);
-        view.waiters = waiters.map(|stored| stored.waiter(config)).collect();
+        let of_lock = self.lock_queue[lock_holders..].iter();
+        let of_lock = of_lock.map(|(node, stored)| stored.waiter(config).of_mode(mode_of(node)));
+        // The count of permits that a claim waits for is not stored.
+        let of_permits = self.permits_queue.iter().map(|stored| stored.waiter(config));
+        view.waiters = of_lock.chain(of_permits).collect();
         view
     }
 }

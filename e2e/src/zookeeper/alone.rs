@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::{Guarantee, Level};
+use leasehold_core::Guarantee;
 use leasehold_testkit::server::ZookeeperServer;
 
-use super::{MAX_HOLD_BACK, MAX_STOP, leftovers};
+use super::{MAX_HOLD_BACK, MAX_STOP, is_unforced, leftovers};
 use crate::{
     served::{Served, System},
     world::{Fault, Promise},
@@ -46,7 +46,7 @@ impl System for One {
     }
 
     fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
-        guarantee.level == Level::LeaseBounded && guarantee.to_string().contains("one server")
+        is_unforced(guarantee) && guarantee.to_string().contains("one server")
     }
 
     fn leftovers(&self) -> BTreeMap<String, u64> {

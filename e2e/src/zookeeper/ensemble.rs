@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::{Guarantee, Level};
+use leasehold_core::Guarantee;
 use leasehold_testkit::server::ZookeeperEnsemble;
 
-use super::{MAX_HOLD_BACK, MAX_STOP, leftovers};
+use super::{MAX_HOLD_BACK, MAX_STOP, is_unforced, leftovers};
 use crate::{
     cluster_under_fault::ClusterUnderFault,
     rng::Rng,
@@ -51,7 +51,7 @@ impl System for Ensemble {
     }
 
     fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
-        guarantee.level == Level::LeaseBounded && !guarantee.to_string().contains("one server")
+        is_unforced(guarantee) && !guarantee.to_string().contains("one server")
     }
 
     fn leftovers(&self) -> BTreeMap<String, u64> {

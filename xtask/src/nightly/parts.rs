@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{bench, cargo_fuzz, circle::Circle, fault_runs, fuzz, night::Night, servers, simulation};
 use crate::{
-    book, check, mutants,
+    book, check, deb, mutants,
     run::{Failure, Steps},
     setup,
     side_by_side::Job,
@@ -15,8 +15,8 @@ use crate::{
 /// A part of a night.
 pub(super) struct Part {
     pub(super) name: &'static str,
-    /// The share of the night, in percent. The work of a part ends when its share is over, except in `book`, `fenced`
-    /// and `peers`.
+    /// The share of the night, in percent. The work of a part ends when its share is over, except in `book`, `deb`,
+    /// `fenced` and `peers`.
     pub(super) share: f64,
     /// Why the part gets this share.
     pub(super) why: &'static str,
@@ -54,6 +54,8 @@ pub(super) enum Work {
     Servers,
     /// The documentation as a book, with its links checked.
     Book,
+    /// The Debian package, installed into an empty root and used there.
+    Deb,
 }
 
 /// The reason for the share of a storm: all engines have the same share.
@@ -65,8 +67,9 @@ const HALF_SHARE: &str = "half as long: the same scripts as redis, or no server 
 const MODE_SHARE: &str = "up to half as long: a mode of a server with a storm of its own";
 
 /// All parts, in the order of a night.
-pub(super) const PARTS: [Part; 41] = [
+pub(super) const PARTS: [Part; 42] = [
     part("book", 0.5, "a fixed amount: half a minute, and some minutes when mdbook is built", Work::Book),
+    part("deb", 0.5, "a fixed amount: the release build, and minutes when cargo-deb is built", Work::Deb),
     part("lints", 5.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
     part("tests", 6.0, "all in eight hours: two storms on every engine, the tests of the peers", Work::Tests),
     part("fenced", 0.5, "a fixed amount: the minute of docs/proof.md", Work::Fenced),
@@ -113,7 +116,7 @@ pub(super) const PARTS: [Part; 41] = [
         "a third of them, about a minute each, and four for all tests on MySQL, Valkey and the newest Redis",
         Work::Servers,
     ),
-    part("mutants", 10.5, "fifty minutes: about a third of them, the others the next nights", Work::Mutants),
+    part("mutants", 10.0, "fifty minutes: about a third of them, the others the next nights", Work::Mutants),
     part("benches", 1.5, "all in eight hours, as the other benches", Work::Bench("", bench::LOCAL)),
     part("benches of redis", 1.0, "five minutes of holds among them", Work::Bench("Redis", bench::REDIS)),
     part(
@@ -191,6 +194,7 @@ impl Part {
             Work::Simulation => steps.step(self.name, || simulation::run(night, share)),
             Work::Fenced => steps.step(self.name, || fenced(night)),
             Work::Book => book::build(steps, workspace),
+            Work::Deb => deb::build_and_try(steps, workspace),
             Work::CargoFuzz => cargo_fuzz::run(steps, night, share),
             Work::Fuzz => steps.step(self.name, || fuzz::run(night, share)),
             Work::Model => {

@@ -5,15 +5,21 @@
 //! backticks in the first column of a table on these pages. A phrase explains a message that contains its words. `...`
 //! in a phrase and `{}` in a message match any text. A phrase on the troubleshooting page that matches no message is
 //! out of date.
+//!
+//! What an engine's diagnosis and `leasehold doctor` say is explained by its id on another page, which the rule
+//! `diagnostics` checks.
 
 use std::path::Path;
 
-use super::Text;
+use super::{Text, diagnostics};
 
 const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
 const ENGINE_PAGES: &str = "docs/engines";
 /// The crates whose messages users see.
 const SHIPPED_CRATES: [&str; 8] = ["core", "redis", "etcd", "zookeeper", "sql", "tls", "leasehold", "cli"];
+/// The files of the page for operators whose messages the command prints. The sentences of its other files are parts of
+/// pages, which explain themselves.
+const SERVE_FILES: [&str; 5] = ["settings.rs", "secret.rs", "server.rs", "tls.rs", "audit/mod.rs"];
 /// This many plain words in a row are a sentence for a reader, and not a name, a key or a statement.
 const MIN_WORDS: usize = 4;
 /// Files whose sentences are no messages: help texts, what series of metrics show, and the findings that `show` prints
@@ -78,7 +84,11 @@ fn may_have_messages(shown: &str) -> bool {
     };
     let file = inner.rsplit('/').next().unwrap_or_default();
     let is_test = inner.contains("tests") || ["fixture.rs", "judge.rs", "properties.rs"].contains(&file);
-    SHIPPED_CRATES.contains(&name) && !is_test && !FILES_WITHOUT_MESSAGES.contains(&file)
+    let is_shipped = SHIPPED_CRATES.contains(&name) || (name == "serve" && SERVE_FILES.contains(&inner));
+    is_shipped
+        && !is_test
+        && !diagnostics::is_of_a_diagnosis(shown)
+        && !FILES_WITHOUT_MESSAGES.contains(&file)
 }
 
 /// The phrases of at least two words in the first column of the tables on a page.

@@ -12,9 +12,9 @@ use crate::{
 };
 
 /// How long the command waits for a holder that was asked to stop: three times the default grace of `run`.
-const STOP_LIMIT: Duration = Duration::from_secs(15);
+pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(15);
 /// The pause between two requests that ask whether the hold has ended.
-const ASK_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const ASK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Breaks the hold that has this token.
 pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {

@@ -1,17 +1,15 @@
 //! `leasehold leader`: prints who leads an election, once or at each change.
 
-use std::{io::stdout, os::fd::AsFd, pin::pin, task::Poll};
+use std::{pin::pin, task::Poll};
 
 use leasehold::{Election, Leadership, Name};
-use nix::sys::signal::Signal;
 
-use super::{connect, print, run::wait_failure};
+use super::{connect, obey, print, run::wait_failure, until_reader_goes};
 use crate::{
     args,
-    event_loop::EventLoop,
     exit::{self, Failure},
     json,
-    signals::{Signals, interrupts_wait},
+    signals::Signals,
     text,
 };
 
@@ -49,10 +47,7 @@ fn follow(
     signals: Signals,
     line: impl Fn(&Leadership) -> String,
 ) -> Result<u8, Failure> {
-    let out = stdout().as_fd().try_clone_to_owned();
-    let out = out.map_err(|error| Failure::system("cannot watch stdout", error))?;
-    // Between two changes nothing is written, so the end of the reader shows only in this descriptor.
-    let event_loop = EventLoop::new(signals, Some(out)).map_err(wait_failure)?;
+    let event_loop = until_reader_goes(signals)?;
     let mut watch = election.observe()?;
     loop {
         let leadership = {
@@ -61,16 +56,7 @@ fn follow(
                 if let Poll::Ready(leadership) = event_loop.poll(changed.as_mut()) {
                     break leadership?;
                 }
-                match event_loop.wait(None).map_err(wait_failure)? {
-                    Some(Signal::SIGKILL) => {
-                        return Err(Failure::silent(exit::code_of_signal(Signal::SIGPIPE)));
-                    }
-                    Some(Signal::SIGTSTP) => event_loop.signals().stop().map_err(wait_failure)?,
-                    Some(signal) if interrupts_wait(signal) => {
-                        return Err(Failure::silent(exit::code_of_signal(signal)));
-                    }
-                    _ => {}
-                }
+                obey(&event_loop, event_loop.wait(None).map_err(wait_failure)?)?;
             }
         };
         print(&line(&leadership))?;

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
 
-use leasehold::{Connect, Error, ErrorKind, Guard, Keeper, Life, Locks, Loss, Name, WhenUnreachable};
+use leasehold::{Connect, Error, ErrorKind, Guard, Keeper, Life, Locks, Loss, Name, Owner, WhenUnreachable};
 use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     holds::{Acquired, Holds},
     log,
     nested::{Hold, nested},
+    on_lost,
     plan::{Purpose, Run},
     progress::{AwaitedName, RenewalTrouble, Steps},
     signals::{Signals, interrupts_wait},
@@ -41,16 +42,22 @@ pub(crate) const NO_ANSWER: &str = "no answer";
 
 /// Runs CMD under the lock. Returns the exit code.
 pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
+    plan.begin_metrics()?;
     // Signals are blocked before the engine starts its threads, because threads inherit the mask.
     let signals = Signals::take().map_err(|error| Failure::system("cannot read signals", error))?;
     let initial_mask = signals.initial_mask();
-    match split_into_front_and_guardian(signals)
-        .map_err(|error| Failure::system("cannot start the guardian", error))?
-    {
+    let cannot_start = |error| Failure::system("cannot start the guardian", error);
+    let hook = plan.on_lost.is_some().then(on_lost::pair).transpose().map_err(cannot_start)?;
+    match split_into_front_and_guardian(signals, hook).map_err(cannot_start)? {
         Role::Guardian(front_link, event_loop) => {
-            plan.reported(run_as_guardian(&plan, &front_link, &event_loop))
+            let result = run_as_guardian(&plan, &front_link, &event_loop);
+            if let Err(Failure { loss: Some(loss), lost_name: Some(name), .. }) = &result {
+                // The loss was found when CMD had ended already, by the release.
+                front_link.report_loss(name, *loss);
+            }
+            plan.reported(result)
         }
-        Role::Front(front) => match front.wait_for_end(&plan) {
+        Role::Front(mut front) => match front.wait_for_end(&plan) {
             Err(failure) => plan.reported(Err(failure)),
             Ok(Outcome::Code(code)) => Ok(code),
             Ok(Outcome::BecomeCmd(claim)) => {
@@ -68,7 +75,7 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
 fn run_as_guardian(plan: &Run, front_link: &FrontLink, event_loop: &EventLoop) -> Result<u8, Failure> {
     log::start(plan.verbose);
     let owner = plan.owner.clone().unwrap_or_else(|| front_link.owner());
-    let mut connect = Connect::default().owner(owner.label());
+    let mut connect = Connect::default().owner(Owner::of_task(owner.label(), plan.actor).label());
     if let Some(what) = plan.when_unreachable {
         connect = connect.when_unreachable(match what {
             args::WhenUnreachable::Wait => WhenUnreachable::Wait,
@@ -134,6 +141,7 @@ impl Runner<'_> {
         let Self { plan, locks, event_loop, front_link, .. } = *self;
         let start_failed = |error| Failure::system("cannot start CMD", error);
         front_link.send_holds(&holds.claims()).map_err(start_failed)?;
+        front_link.set_tokens(holds);
         self.steps.granted(locks, holds);
         let is_kept = matches!(plan.purpose, Purpose::Once { shows_result: true, .. });
         let capture = is_kept.then(Capture::start).transpose().map_err(start_failed)?;
@@ -142,6 +150,7 @@ impl Runner<'_> {
         self.steps.started(locks, &child, front_link.pid());
         let end = Supervisor::new(plan, lock_label(plan, locks), holds, event_loop, child)
             .with_deferred_keeper(self.keeper.clone())
+            .with_loss_report(front_link)
             .wait_for_end()
             .map_err(wait_failure)?;
         let has_failed = !matches!(end, End::Held { code: exit::DONE, .. });
@@ -301,7 +310,7 @@ pub(crate) fn lock_lost(
         exit::LOST,
         format!("{lock}: lost while {program} ran, which ended with {code}: {why}: check for half-done work"),
     )
-    .because_of(loss)
+    .because_of(loss, name)
 }
 
 /// The engine and the names, for messages.

@@ -14,7 +14,9 @@ fn printed(args: &[&str]) -> String {
 #[test]
 fn help_and_version_exit_0() {
     assert_eq!(printed(&["--version"]), format!("leasehold {}\n", env!("CARGO_PKG_VERSION")));
-    for command in ["run", "elect", "leader", "once", "list", "show", "break", "completions"] {
+    let commands =
+        ["run", "elect", "leader", "once", "list", "show", "break", "doctor", "serve", "watch", "top"];
+    for command in commands.into_iter().chain(["completions"]) {
         assert!(printed(&["--help"]).contains(command));
         assert!(printed(&[command, "--help"]).contains("Usage: leasehold"), "{command}");
     }

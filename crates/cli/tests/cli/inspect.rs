@@ -67,14 +67,18 @@ fn a_held_name_is_shown_with_holder_and_waiter() {
     assert_eq!(value["mode"], "exclusive");
     assert_eq!(value["lineage"].as_str(), Some(&*lineage));
     let holding = &value["holders"][0];
-    assert_eq!(keys(holding), sorted(&["id", "owner", "token", "held_ms", "remaining_ms", "foreign"]));
+    let fields = ["id", "owner", "token", "held_ms", "remaining_ms", "foreign", "mode", "actor"];
+    assert_eq!(keys(holding), sorted(&fields));
+    assert!(
+        holding["mode"] == "exclusive" && holding["actor"].as_str().is_some_and(|actor| actor.len() == 16)
+    );
     assert_eq!(
         (&holding["owner"], &holding["token"], &holding["foreign"]),
         (&"me".into(), &1.into(), &false.into())
     );
     assert!(holding["held_ms"].is_u64() && holding["remaining_ms"].is_null() && holding["id"].is_string());
     let waiter = &value["waiters"][0];
-    assert_eq!(keys(waiter), sorted(&["id", "owner", "waiting_ms"]));
+    assert_eq!(keys(waiter), sorted(&["id", "owner", "waiting_ms", "mode", "actor"]));
     assert!(waiter["owner"] == "you" && waiter["waiting_ms"].is_u64());
     let text = stdout(&dir.call(&["show", "x"]));
     assert!(

@@ -1,6 +1,9 @@
 //! Tests of the built command, on private lock directories, with real processes and signals.
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
+mod deadlock;
+mod doctor;
+mod doctor_of_servers;
 mod elect;
 mod etcd;
 mod etcd_cluster;
@@ -8,20 +11,27 @@ mod etcd_limits;
 mod etcd_schedule;
 mod fixture;
 mod groups;
+mod handles;
+mod handles_servers;
 mod healthy;
 mod help;
 mod inspect;
 mod knobs;
 mod leaf;
 mod loss;
+mod metrics_file;
+mod on_lost;
 mod once;
 mod options;
 mod processes;
 mod progress;
+mod prometheus;
+mod pty;
 mod redis;
 mod redis_groups;
 mod report;
 mod run;
+mod serve;
 mod session;
 mod several;
 mod shared;
@@ -31,7 +41,9 @@ mod sql;
 mod start;
 mod terminal;
 mod tools;
+mod top;
 mod tree;
 mod url;
+mod watch;
 mod zookeeper;
 mod zookeeper_limits;

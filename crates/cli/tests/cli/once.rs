@@ -85,7 +85,7 @@ fn a_repeat_waits_for_the_run_and_does_not_run() {
     each(|fixture| {
         let mut first = running(fixture, &["--show-result"], "echo ready; read line; echo done");
         assert_eq!(call(fixture, &["-n"], "echo again"), (75, String::new()));
-        assert_eq!(call(fixture, &["-w", "300ms", "-q", "-E", "9"], "echo again"), (9, String::new()));
+        assert_eq!(call(fixture, &["-w", "3s", "-q", "-E", "9"], "echo again"), (9, String::new()));
         let repeat = Running::start(fixture.leasehold(&once(&["--show-result"], "echo again")));
         until_waiters(fixture, 1);
         first.write("\n");

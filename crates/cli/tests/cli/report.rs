@@ -111,7 +111,12 @@ fn a_killed_guardian_is_reported() {
     running.signal_guardian(Signal::SIGKILL);
     assert_eq!(code(&running.wait()), 70);
     let report = read(&dir);
-    assert_eq!(report["exit"], 70);
+    assert_eq!((&report["outcome"], &report["exit"]), (&"failed".into(), &70.into()), "CMD ran");
+    assert_eq!(
+        [&report["waited_ms"], &report["held_ms"]],
+        [&Value::Null; 2],
+        "only the guardian knew the times"
+    );
     assert!(report["message"].as_str().unwrap().contains("SIGKILL"), "{report}");
 }
 

@@ -32,7 +32,7 @@ fn cmd_gets_its_arguments_and_streams_unchanged() {
 }
 
 #[test]
-fn cmd_gets_only_four_more_variables_with_pass_url() {
+fn cmd_gets_only_five_more_variables_with_pass_url() {
     let dir = Dir::new();
     let mut command = dir.leasehold(&["run", "--pass-url", "a name", "--", "env", "-0"]);
     command.env_clear().env("LEASEHOLD_URL", dir.url()).env("PATH", "/usr/bin:/bin").env("KEPT", "as it is");
@@ -40,12 +40,14 @@ fn cmd_gets_only_four_more_variables_with_pass_url() {
     let mut lines: Vec<_> = output.split('\0').filter(|line| !line.is_empty()).collect();
     lines.sort_unstable();
     let url = format!("LEASEHOLD_URL={}", dir.url());
-    for (at, variable) in [(1, "LEASEHOLD_CLAIM="), (2, "LEASEHOLD_LINEAGE=")] {
+    for (at, variable, digits) in
+        [(1, "LEASEHOLD_ACTOR=", 16), (2, "LEASEHOLD_CLAIM=", 32), (3, "LEASEHOLD_LINEAGE=", 32)]
+    {
         let number = lines.get(at).and_then(|line| line.strip_prefix(variable));
         let number = number.unwrap_or_else(|| panic!("no {variable} in {lines:?}"));
-        assert!(number.len() == 32 && number.bytes().all(|digit| digit.is_ascii_hexdigit()), "{number}");
+        assert!(number.len() == digits && number.bytes().all(|digit| digit.is_ascii_hexdigit()), "{number}");
     }
-    lines.drain(1..3);
+    lines.drain(1..4);
     let expected =
         ["KEPT=as it is", "LEASEHOLD_NAME=a name", "LEASEHOLD_TOKEN=1", &url, "PATH=/usr/bin:/bin"];
     assert_eq!(lines, expected);

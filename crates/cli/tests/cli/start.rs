@@ -22,11 +22,16 @@ pub(crate) const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 /// A program without arguments yet. It starts with default signal actions, no blocked signal, no terminal, a fixed
 /// environment and the limits below, in a session of its own. It is killed when the thread that started it ends.
 pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
+    program_in(&["setsid"], name)
+}
+
+/// A program in a session that this program and these arguments make.
+pub(crate) fn program_in(session: &[&str], name: impl AsRef<OsStr>) -> Command {
     static LIMITS: Once = Once::new();
     LIMITS.call_once(set_limits);
     // Each program executes the next, so that the process becomes the program.
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "setsid", "env", "--default-signal"]).arg(name);
+    command.args(["--pdeathsig", "KILL"]).args(session).args(["env", "--default-signal"]).arg(name);
     command.env_clear().envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.envs([("HOME", "/nonexistent"), ("LC_ALL", "C.UTF-8"), ("TZ", "UTC"), ("TERM", "dumb")]);
     command.current_dir("/");

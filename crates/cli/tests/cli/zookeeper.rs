@@ -23,6 +23,12 @@ impl Fixture {
         Self::at("zookeeper", server.url(), server)
     }
 
+    /// Starts a server that answers only after its log is on the disk.
+    fn durable() -> Self {
+        let server = ZookeeperServer::durable(&[]);
+        Self::at("zookeeper", server.url(), server)
+    }
+
     /// The ephemeral nodes of all sessions.
     pub(crate) fn nodes(&self) -> Vec<String> {
         let reply = self.server.four_letter_command("dump");
@@ -32,7 +38,7 @@ impl Fixture {
 
 #[test]
 fn processes_exclude_each_other_and_are_shown() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::durable();
     shared::processes_exclude_each_other_and_are_shown(&fixture, "/locks/job", "lease-bounded");
     assert_eq!(fixture.nodes(), [""; 0], "nothing is left");
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{BoxFuture, Diagnostic, EngineError, Guarantee, Lineage, MAX_OWNER_BYTES, Mode, Name};
+use crate::{
+    Actor, BoxFuture, ClaimId, Diagnostic, EngineError, Guarantee, Lineage, MAX_OWNER_BYTES, Mode, Name,
+};
 
 /// The operations of an engine for operators. The rules of [`Engine`](crate::Engine) apply. What these operations
 /// report is for display: no claim is granted by it.
@@ -21,8 +23,8 @@ pub trait Inspect: Send + Sync {
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>>;
 
     /// What an operator should know about the servers, their clocks and the rights of this user, beside what
-    /// [`guarantee`](Self::guarantee) finds. It changes nothing on the servers. What may not be looked at is a diagnostic
-    /// of [`Severity::Unknown`](crate::Severity::Unknown), not an error.
+    /// [`guarantee`](Self::guarantee) finds. It changes nothing on the servers. What may not be looked at is a
+    /// diagnostic of [`Severity::Unknown`](crate::Severity::Unknown), not an error.
     ///
     /// # Errors
     /// As for `claim`.
@@ -106,8 +108,15 @@ impl View {
         Self { problem: Some(error.message.clone()), ..Self::free(name, key) }
     }
 
-    /// The same view, but foreign texts are cut to a length that can be shown.
-    pub(crate) fn with_short_texts(mut self) -> Self {
+    /// The same view as users see it: the actors are not in the labels, and foreign texts are cut to a length that can
+    /// be shown.
+    pub(crate) fn for_users(mut self) -> Self {
+        for holder in self.holders.iter_mut().filter(|holder| !holder.foreign) {
+            holder.actor = take_actor(&holder.id, &mut holder.owner);
+        }
+        for waiter in &mut self.waiters {
+            waiter.actor = take_actor(&waiter.id, &mut waiter.owner);
+        }
         let holders = self.holders.iter_mut().flat_map(|holder| [&mut holder.id, &mut holder.owner]);
         let waiters = self.waiters.iter_mut().flat_map(|waiter| [&mut waiter.id, &mut waiter.owner]);
         holders.chain(waiters).for_each(|text| truncate_chars(text, MAX_TEXT_CHARS));
@@ -116,10 +125,21 @@ impl View {
 
     /// Adds a holder; the mode of the name then includes the holder's mode.
     #[doc(hidden)]
-    pub fn add_holder(&mut self, mode: Mode, holder: HolderView) {
+    pub fn add_holder(&mut self, mode: Mode, mut holder: HolderView) {
         self.mode = Some(self.mode.map_or(mode, |held| held.combined_with(mode)));
+        holder.mode = Some(mode);
         self.holders.push(holder);
     }
+}
+
+/// Takes the actor out of the label of a claim. The label of another program stays as it is: its claims have no claim
+/// id.
+fn take_actor(id: &str, label: &mut String) -> Option<Actor> {
+    ClaimId::read(id)?;
+    let (text, actor) = Actor::split(label);
+    let end = text.len();
+    label.truncate(end);
+    actor
 }
 
 /// A holder as seen from outside.
@@ -141,6 +161,10 @@ pub struct HolderView {
     pub of_session: bool,
     /// Whether a program other than leasehold holds it.
     pub foreign: bool,
+    /// The mode of this hold; `None` if this read did not see it.
+    pub mode: Option<Mode>,
+    /// The task that holds, if its label tells it.
+    pub actor: Option<Actor>,
 }
 
 impl HolderView {
@@ -189,13 +213,24 @@ pub struct WaiterView {
     pub owner: String,
     /// How long it has waited.
     pub waiting: Option<Duration>,
+    /// The mode for which it waits; `None` if this read did not see it.
+    pub mode: Option<Mode>,
+    /// The task that waits, if its label tells it.
+    pub actor: Option<Actor>,
 }
 
 impl WaiterView {
     /// A waiter with this id and this label, which has waited for this time.
     #[must_use]
     pub const fn new(id: String, owner: String, waiting: Option<Duration>) -> Self {
-        Self { id, owner, waiting }
+        Self { id, owner, waiting, mode: None, actor: None }
+    }
+
+    /// The same waiter, which waits for this mode.
+    #[must_use]
+    pub const fn of_mode(mut self, mode: Mode) -> Self {
+        self.mode = Some(mode);
+        self
     }
 }
 
@@ -219,13 +254,35 @@ mod tests {
         let mut view = View::free(Name::new("a").unwrap(), "k".into());
         let (long, short) = ("ä".repeat(MAX_TEXT_CHARS + 1), "ä".repeat(MAX_TEXT_CHARS));
         for (id, owner) in [(&long, &short), (&short, &long)] {
-            view.waiters.push(WaiterView { id: id.clone(), owner: owner.clone(), waiting: None });
+            view.waiters.push(WaiterView::new(id.clone(), owner.clone(), None));
         }
-        let shortened = view.with_short_texts();
+        let shortened = view.for_users();
         let marked = format!("{short}…");
         assert_eq!((&shortened.waiters[0].id, &shortened.waiters[0].owner), (&marked, &short));
         assert_eq!((&shortened.waiters[1].id, &shortened.waiters[1].owner), (&short, &marked));
         let error = EngineError::new(Fault::Refused, "ä".repeat(1 << 20));
         assert!(error.message.chars().count() < 2000 && error.message.ends_with('…'), "it is cut");
+    }
+
+    #[test]
+    fn the_actor_of_a_claim_is_no_part_of_its_owner_and_a_foreign_label_has_none() {
+        let (actor, claim) = (Actor::random(), "0".repeat(32));
+        let label = crate::Owner::of_task("me", actor).label().to_owned();
+        let mut view = View::free(Name::new("a").unwrap(), "k".into());
+        view.add_holder(Mode::Shared, HolderView::new(claim.clone(), label.clone()));
+        view.add_holder(Mode::Shared, HolderView::new(claim.clone(), label.clone()).foreign(true));
+        view.waiters.push(WaiterView::new(claim, label.clone(), None).of_mode(Mode::Exclusive));
+        view.waiters.push(WaiterView::new("lock-7".into(), label.clone(), None));
+        let shown = view.for_users();
+        let holders: Vec<_> =
+            shown.holders.iter().map(|holder| (holder.owner.as_str(), holder.actor)).collect();
+        assert_eq!(holders, [("me", Some(actor)), (label.as_str(), None)]);
+        let waiters: Vec<_> =
+            shown.waiters.iter().map(|waiter| (waiter.owner.as_str(), waiter.actor)).collect();
+        assert_eq!(waiters, holders);
+        assert_eq!(
+            (shown.holders[0].mode, shown.waiters[0].mode),
+            (Some(Mode::Shared), Some(Mode::Exclusive))
+        );
     }
 }

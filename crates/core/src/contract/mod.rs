@@ -1,5 +1,6 @@
 //! The vocabulary of locks, and what an engine has to do. No I/O, no clock, no task.
 
+pub(crate) mod actor;
 pub(crate) mod claim;
 pub(crate) mod claim_all;
 pub(crate) mod convert;
@@ -7,6 +8,7 @@ pub(crate) mod diagnostic;
 pub(crate) mod engine;
 pub(crate) mod error;
 pub(crate) mod forward;
+pub(crate) mod handle;
 pub(crate) mod inspect;
 pub(crate) mod label;
 pub(crate) mod memo;

@@ -239,6 +239,8 @@ pub enum GuardEnd {
     Lost(Loss),
     /// The future of its request was dropped when the guard had been granted, and had not been returned.
     Unused,
+    /// Its hold was left to a [`Handle`](crate::Handle).
+    Left,
 }
 
 /// What is asked of an engine.

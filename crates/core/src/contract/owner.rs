@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 #[cfg(doc)]
 use crate::Blocking;
-use crate::{Acquire, Error, Request};
+use crate::{Acquire, Actor, Error, Request};
 
 /// The longest label, in bytes.
 pub const MAX_OWNER_BYTES: usize = 128;
@@ -55,13 +55,26 @@ impl Owner {
     /// ```
     #[must_use]
     pub fn new(label: &str) -> Self {
-        let mut printable: String = label.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        let mut end = MAX_OWNER_BYTES.min(printable.len());
-        while !printable.is_char_boundary(end) {
-            end -= 1;
-        }
-        printable.truncate(end);
-        Self(printable.into())
+        Self(printable(label, MAX_OWNER_BYTES).into())
+    }
+
+    /// A new identity with this label, which acts for the task `actor`. Every request of this owner tells it to tools
+    /// that look for deadlocks. The actor takes 23 bytes of the label, or 40 if it has a parent: the text is cut to
+    /// leave them.
+    ///
+    /// ```
+    /// # let locks = leasehold::Locks::connect("memory:")?;
+    /// use leasehold::{Actor, Owner};
+    /// let (actor, text) = (Actor::random(), "transfer 17");
+    /// let guard = Owner::of_task(text, actor).enter_blocking(locks.mutex("accounts"))?;
+    /// let holder = locks.show_blocking("accounts")?.holders.remove(0);
+    /// assert_eq!((holder.owner.as_str(), holder.actor), (text, Some(actor)));
+    /// # drop(guard);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[must_use]
+    pub fn of_task(label: &str, actor: Actor) -> Self {
+        Self((printable(label, MAX_OWNER_BYTES - actor.label_bytes()) + &actor.label_end()).into())
     }
 
     /// A new identity with the label `user@host:pid` of another process of this user. For example, a helper process
@@ -76,7 +89,7 @@ impl Owner {
         Self::new(&crate::contract::label::owner_label_of(pid))
     }
 
-    /// The label.
+    /// The label; of an owner that acts for a task, with the actor at its end.
     ///
     /// ```
     /// assert_eq!(leasehold::Owner::new("importer").label(), "importer");
@@ -156,6 +169,17 @@ impl Owner {
     pub fn enter_blocking(&self, request: Request) -> Result<crate::Guard, Error> {
         request.owner(self.clone()).blocking().acquire()
     }
+}
+
+/// A label without control characters, cut to this number of bytes.
+fn printable(label: &str, max_bytes: usize) -> String {
+    let mut printable: String = label.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let mut end = max_bytes.min(printable.len());
+    while !printable.is_char_boundary(end) {
+        end -= 1;
+    }
+    printable.truncate(end);
+    printable
 }
 
 impl From<&str> for Owner {

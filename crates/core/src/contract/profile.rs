@@ -17,6 +17,10 @@ pub const EXCLUSIVE_ONLY: &str = "names can be held exclusively alone";
 /// Why an engine without a reason of its own converts no holds.
 const NO_CONVERSION: &str = "it has no step that changes the mode of a hold";
 
+/// Why an engine without a reason of its own has no handles.
+const NO_HANDLES: &str =
+    "a hold ends with the process that acquired it, or with a session or lease of that process";
+
 /// Properties of an engine. An engine makes its profile with [`Profile::new`] and then assigns fields.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -76,6 +80,10 @@ pub struct Profile {
     pub no_memos: Option<&'static str>,
     /// Why the engine cannot [convert](crate::Conversions) holds between exclusive and shared; `None` if it can.
     pub no_conversion: Option<&'static str>,
+    /// Why no hold can be left without a process, and be taken up by another process through its
+    /// [`Handle`](crate::Handle); `None` if that is possible: then a renewal or release needs only what the handle
+    /// contains.
+    pub no_handles: Option<&'static str>,
     /// Whether a connection was ever made; `None` for an engine that has no connection or does not report it.
     #[doc(hidden)]
     pub contact: Option<Contact>,
@@ -113,6 +121,7 @@ impl Profile {
             request_life: Duration::from_secs(10),
             no_memos: Some(NO_MEMOS),
             no_conversion: Some(NO_CONVERSION),
+            no_handles: Some(NO_HANDLES),
             contact: None,
         }
     }

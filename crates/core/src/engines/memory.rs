@@ -5,6 +5,7 @@
 
 mod claim_all;
 mod conversions;
+mod diagnose;
 mod engine;
 mod inspect;
 mod memos;

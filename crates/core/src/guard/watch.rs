@@ -1,6 +1,11 @@
 //! What a guard reports of its hold: the loss, and trouble with renewals; and work that a loss cancels.
 
-use std::{future::Future, pin::pin, sync::Arc, task::Poll};
+use std::{
+    future::Future,
+    pin::pin,
+    sync::Arc,
+    task::{Poll, ready},
+};
 
 use super::forked_error;
 use crate::{Error, ErrorKind, Guard, Loss, driver::validity::LossReport};
@@ -95,27 +100,48 @@ impl Guard {
     /// [`is_lost`](Error::is_lost) if the hold was lost before `work` was done; [`ErrorKind::Forked`] in a child
     /// process.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
-        if !self.handle.is_own_process() {
-            return Err(forked_error());
-        }
-        let engine = self.handle.profile.engine;
-        let span = tracing::debug_span!(
-            "hold", engine, name = %self.name, mode = %self.mode, token = self.token().number
-        );
-        let mut lost = pin!(self.lost());
-        let mut work = pin!(work);
-        std::future::poll_fn(|cx| {
-            let _entered = span.enter();
-            if let Some(report) = self.validity.loss_report(self.handle.now()) {
-                return Poll::Ready(Err(self.lost_error(&report)));
+        self.run_from(work, false).await
+    }
+
+    /// [`run`](Self::run). `granted_now`: the hold was granted while this thread looked, so the first poll of `work`
+    /// needs no look at the clock.
+    /// Not an `async` function, whose future would have room for the work twice.
+    pub(crate) fn run_from<'a, T, W>(
+        &'a self,
+        work: W,
+        granted_now: bool,
+    ) -> impl Future<Output = Result<T, Error>> + use<'a, T, W>
+    where
+        W: Future<Output = T>,
+    {
+        let mut is_fresh = granted_now;
+        async move {
+            if !self.handle.is_own_process() {
+                return Err(forked_error());
             }
-            if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
+            let engine = self.handle.profile.engine;
+            let span = tracing::debug_span!(
+                "hold", engine, name = %self.name, mode = %self.mode, token = self.token().number
+            );
+            let mut lost = pin!(self.validity.reported());
+            let mut work = pin!(work);
+            std::future::poll_fn(|cx| {
+                let _entered = span.enter();
+                if !std::mem::take(&mut is_fresh)
+                    && let Some(report) = self.validity.loss_report(self.handle.now())
+                {
+                    return Poll::Ready(Err(self.lost_error(&report)));
+                }
+                if let Poll::Ready(output) = work.as_mut().poll(cx) {
+                    return Poll::Ready(Ok(output));
+                }
+                // Only work that waits needs to be woken by a loss. A loss that was reported meanwhile is found here.
+                let loss = ready!(lost.as_mut().poll(cx));
                 let report = self.validity.loss_report(self.handle.now()).unwrap_or(loss.into());
-                return Poll::Ready(Err(self.lost_error(&report)));
-            }
-            work.as_mut().poll(cx).map(Ok)
-        })
-        .await
+                Poll::Ready(Err(self.lost_error(&report)))
+            })
+            .await
+        }
     }
 
     pub(crate) fn lost_error(&self, report: &LossReport) -> Error {

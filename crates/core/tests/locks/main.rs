@@ -23,6 +23,7 @@ mod faults;
 mod first_contact;
 mod fork;
 mod groups;
+mod handles;
 mod handover;
 mod inspect_macro;
 mod keeper;

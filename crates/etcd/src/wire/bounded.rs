@@ -148,7 +148,7 @@ mod tests {
 
     fn range(count: usize) -> RangeResponse {
         let kv = KeyValue { key: b"/locks/a/1".to_vec(), value: vec![0x61; 1000], ..KeyValue::default() };
-        let header = Some(Header { cluster_id: 7, revision: 9 });
+        let header = Some(Header { cluster_id: 7, member_id: 1, revision: 9 });
         RangeResponse { header, kvs: vec![kv; count], ..RangeResponse::default() }
     }
 

@@ -3,10 +3,10 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{
-    Authenticate, AuthenticateResponse, DeleteRange, DeleteRangeResponse, Grant, GrantResponse, Http,
-    KeepAlive, KeepAliveResponse, Members, MembersResponse, Range, RangeResponse, Revoke, RevokeResponse,
-    Status as StatusRequest, StatusResponse, TimeToLive, TimeToLiveResponse, Txn, TxnResponse, Watch,
-    WatchResponse,
+    Authenticate, AuthenticateResponse, DeleteRange, DeleteRangeResponse, Grant, GrantResponse, HashKv,
+    HashKvResponse, Http, KeepAlive, KeepAliveResponse, Members, MembersResponse, Range, RangeResponse,
+    Revoke, RevokeResponse, Status as StatusRequest, StatusResponse, TimeToLive, TimeToLiveResponse, Txn,
+    TxnResponse, Watch, WatchResponse,
     bounded::{Answer, Bounded},
 };
 use futures_util::Stream;
@@ -46,6 +46,7 @@ unary! {
     Authenticate => AuthenticateResponse: "Auth/Authenticate",
     StatusRequest => StatusResponse: "Maintenance/Status",
     Members => MembersResponse: "Cluster/MemberList",
+    HashKv => HashKvResponse: "Maintenance/HashKV",
 }
 
 impl UnaryRequest for Range {

@@ -26,7 +26,8 @@ pub(crate) use lease::{
     TimeToLiveResponse,
 };
 pub(crate) use server::{
-    Authenticate, AuthenticateResponse, Members, MembersResponse, Status, StatusResponse,
+    Authenticate, AuthenticateResponse, HashKv, HashKvResponse, Member, Members, MembersResponse, Status,
+    StatusResponse,
 };
 pub(crate) use watch::{Cancel, Create, Event, Watch, WatchAction, WatchResponse};
 
@@ -35,6 +36,8 @@ pub(crate) use watch::{Cancel, Create, Event, Watch, WatchAction, WatchResponse}
 pub(crate) struct Header {
     #[prost(uint64, tag = "1")]
     pub(crate) cluster_id: u64,
+    #[prost(uint64, tag = "2")]
+    pub(crate) member_id: u64,
     #[prost(int64, tag = "3")]
     pub(crate) revision: i64,
 }

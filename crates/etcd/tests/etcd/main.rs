@@ -7,6 +7,7 @@ mod breaking;
 mod by_hand;
 mod conformance;
 mod contended;
+mod diagnoses;
 mod elections;
 mod fake_server;
 mod fence;

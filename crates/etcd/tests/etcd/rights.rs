@@ -18,11 +18,11 @@ const ROLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engines/etc
 /// The password of the administrator.
 const ROOT_PASSWORD: &str = "correct-horse";
 /// The user who locks, and the user who only looks: name and password.
-const LOCKER: (&str, &str) = ("leasehold", "battery'staple\\n");
+pub(crate) const LOCKER: (&str, &str) = ("leasehold", "battery'staple\\n");
 const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 
 /// A server with both users. The clients of the fixture log in as the locker.
-fn with_users(arguments: &[&str]) -> Rig {
+pub(crate) fn with_users(arguments: &[&str]) -> Rig {
     add_users(Rig::with(&[CHEAP_HASH, arguments].concat()), &["/locks"])
 }
 

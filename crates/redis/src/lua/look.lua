@@ -4,8 +4,8 @@
 -- ARGV 1 side
 -- Answers {server time in us, seen, server time in us, holders, waiters} or {server time in us, layout}; a holder is
 -- {id, mode, count, limit, token, since us, remaining ms, owner, state}, with the state foreign for another program, or
--- "stale <ms>" if its value is a time that has been over for so long, see stale.lua; a waiter is {id, owner, since us},
--- or {id, owner, 0} for another program.
+-- "stale <ms>" if its value is a time that has been over for so long, see stale.lua; a waiter is
+-- {id, owner, since us, mode, count, limit}, or {id, owner, 0, '', 0, 0} for another program.
 local name = load(KEYS[2], ARGV[1])
 if not name then
   return { now_us, 'layout' }
@@ -48,14 +48,16 @@ for _, row in ipairs(foreign_holders(name, is_ours)) do
 end
 
 for _, id in ipairs(foreign_waiters(name)) do
-  table.insert(waiters, { id:sub(1, SHOWN_BYTES), 'Redisson', 0 })
+  table.insert(waiters, { id:sub(1, SHOWN_BYTES), 'Redisson', 0, '', 0, 0 })
 end
 
 -- Adds a waiter to the answer, if its queue entry has not ended.
 local function show_waiter(id)
   local entry, ends_at = read_entry(name, id), call('ZSCORE', name.entry_ends, id)
   if entry and ends_at and tonumber(ends_at) > now_ms then
-    table.insert(waiters, { id, entry.owner:sub(1, SHOWN_BYTES), entry.since })
+    table.insert(waiters, {
+      id, entry.owner:sub(1, SHOWN_BYTES), entry.since, entry.mode, entry.count or 1, entry.limit or 0,
+    })
   end
 end
 

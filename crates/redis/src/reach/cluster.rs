@@ -6,12 +6,16 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{
+    StreamExt,
+    future::{join, join_all},
+    stream::FuturesUnordered,
+};
 use leasehold_core::{ClaimId, Contact, Endpoint, EngineError, Fault, Instant, Name, Notification};
 use tokio::sync::Notify;
 
 use super::{
-    Client,
+    Client, ServerConn,
     map_task::MapTask,
     node::Node,
     routed_request::{ClusterNode, Route},
@@ -177,6 +181,30 @@ impl Cluster {
             routes.push(self.connect(&node, Destination::default()).await?);
         }
         Ok(routes)
+    }
+
+    /// The connections to the nodes that have slots and to the nodes of the URL, also to those that cannot be reached.
+    pub(crate) async fn all_conns(&self) -> Result<Vec<ServerConn>, EngineError> {
+        self.0.wait_for_map().await?;
+        let (owners, seeds) = {
+            let map = self.0.lock();
+            (map.owners(), map.seeds.clone())
+        };
+        let is_owner = |seed: &Arc<Node>| owners.iter().any(|owner| owner.endpoint == seed.endpoint);
+        let others: Vec<_> = seeds.iter().filter(|seed| !is_owner(seed)).collect();
+        // All at once: the time limits of nodes that do not answer must not add up.
+        let of_owners = join_all(owners.iter().map(async |node| {
+            let conn = self.connect(node, Destination::default()).await.map(|route| route.conn);
+            ServerConn { address: node.endpoint.to_string(), conn, has_locks: true }
+        }));
+        let of_others = join_all(others.into_iter().map(async |seed| {
+            let conn = seed.conn().await;
+            seed.hang_up();
+            ServerConn { address: seed.endpoint.to_string(), conn, has_locks: false }
+        }));
+        let (mut conns, mut of_others) = join(of_owners, of_others).await;
+        conns.append(&mut of_others);
+        Ok(conns)
     }
 
     /// Records the report of the node `from` that the slot is at the address `to`. From now on requests about the slot

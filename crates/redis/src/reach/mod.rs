@@ -19,12 +19,15 @@ mod shards;
 mod slot_waiters;
 pub(crate) mod slots;
 
+pub(crate) use master_decision::{SentinelAnswer, SentinelReport};
 pub(crate) use one::{Dialer, OneServer};
 pub(crate) use routed_request::{Route, RoutedRequest};
 
 use crate::{
     config::Config,
+    conn::Conn,
     error::Refused,
+    identity::ServerKind,
     keys::channel,
     outbox::{Destination, Items, Values},
     push_listener::PushListener,
@@ -56,6 +59,15 @@ pub(crate) enum Reach {
     Sentinel(SentinelGroup),
     /// Servers that share the slots.
     Cluster(Cluster),
+}
+
+/// A server of the URL, for a diagnosis.
+pub(crate) struct ServerConn {
+    pub(crate) address: String,
+    /// The connection, or why there is none.
+    pub(crate) conn: Result<Arc<Conn>, EngineError>,
+    /// Whether locks are on the server, or it only tells where they are.
+    pub(crate) has_locks: bool,
 }
 
 impl Client {
@@ -171,6 +183,34 @@ impl Reach {
             }
             // The owners of the slots are asked for anew, and core repeats the request.
             Self::Cluster(_) => Err(EngineError::new(Fault::Retry, error.message)),
+        }
+    }
+
+    /// The kind of server to which connections lead.
+    pub(crate) const fn kind(&self) -> ServerKind {
+        match self {
+            Self::One(_) => ServerKind::Single,
+            Self::Sentinel(_) => ServerKind::SentinelMaster,
+            Self::Cluster(_) => ServerKind::ClusterNode,
+        }
+    }
+
+    /// The Sentinels of the URL; `None` if the URL names none.
+    pub(crate) const fn sentinels(&self) -> Option<&SentinelGroup> {
+        match self {
+            Self::Sentinel(sentinels) => Some(sentinels),
+            Self::One(_) | Self::Cluster(_) => None,
+        }
+    }
+
+    /// The connections to all servers of the URL, also to those that cannot be reached.
+    pub(crate) async fn all_conns(&self) -> Result<Vec<ServerConn>, EngineError> {
+        match self {
+            Self::One(_) | Self::Sentinel(_) => {
+                let conn = self.route(0).await?.conn;
+                Ok(vec![ServerConn { address: conn.address.clone(), conn: Ok(conn), has_locks: true }])
+            }
+            Self::Cluster(cluster) => cluster.all_conns().await,
         }
     }
 

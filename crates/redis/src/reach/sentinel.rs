@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use super::{
     Client,
-    master_decision::{MasterDecision, NamedMaster},
+    master_decision::{MasterDecision, NamedMaster, SentinelAnswer, SentinelReport},
     one::{Dialer, hang_up},
     sentinel_poller::{SentinelPoller, tcp_address},
 };
@@ -33,6 +33,9 @@ use crate::{
 const DECISION_INTERVAL: Duration = Duration::from_millis(250);
 /// For how long a request waits for a connection before it fails with the last known error.
 const CONN_WAIT: Duration = Duration::from_millis(300);
+/// For how long a diagnosis waits for the reports of the Sentinels: longer than the Sentinels are waited for otherwise,
+/// so that a Sentinel that does not answer is reported as such.
+const REPORT_WAIT: Duration = Duration::from_secs(2);
 /// The lower bound of the trust period: for how long the client trusts a master that no majority of the Sentinels names
 /// any more. An answer of the master that took longer than the trust period proves nothing. The trust period is half of
 /// the time after which Sentinels regard a silent master as down, but at least this constant and at most
@@ -107,6 +110,23 @@ impl SentinelGroup {
         if let Some(poller) = self.0.dialer().poller.get() {
             poller.poll_now();
         }
+    }
+
+    /// Asks all Sentinels anew, and calls `evaluate` with their reports. A Sentinel that does not answer within
+    /// [`REPORT_WAIT`] counts as not asked.
+    pub(crate) async fn with_new_reports<T>(&self, evaluate: impl FnOnce(&[SentinelAnswer<'_>]) -> T) -> T {
+        let (dialer, poller) = (self.0.dialer(), self.0.dialer().poller());
+        let asked_at = dialer.client.clock.now();
+        let mut reports = poller.subscribe();
+        poller.poll_now();
+        let is_asked = |(_, report): &SentinelAnswer<'_>| !matches!(report, SentinelReport::NotAsked);
+        let all_asked = async {
+            while !poller.with_answers(asked_at, |answers| answers.iter().all(is_asked)) {
+                drop(reports.changed().await);
+            }
+        };
+        let _ = runtime::within(REPORT_WAIT, all_asked).await;
+        poller.with_answers(asked_at, evaluate)
     }
 
     /// How many Sentinels the URL names, and how many exist by their own reports.

@@ -149,7 +149,11 @@ impl SentinelPoller {
 
     /// Calls `evaluate` with the reports for which the Sentinels were asked at the instant `since` or later; a Sentinel
     /// without such a report counts as not asked.
-    fn with_answers<T>(&self, since: Instant, evaluate: impl FnOnce(&[SentinelAnswer<'_>]) -> T) -> T {
+    pub(crate) fn with_answers<T>(
+        &self,
+        since: Instant,
+        evaluate: impl FnOnce(&[SentinelAnswer<'_>]) -> T,
+    ) -> T {
         let reports: Vec<_> = self
             .sentinels
             .iter()
@@ -224,7 +228,7 @@ impl PolledSentinel {
         let address = &self.server.address;
         let closed_error =
             || EngineError::new(Fault::Retry, format!("the Sentinel at {address} closed the connection"));
-        let Dialed { mux, driver, notification: _notifications } = dialed;
+        let Dialed { mux, driver, notification: _notifications, certificate_end: _ } = dialed;
         let asking = async {
             loop {
                 let asked_at = self.clock.now();

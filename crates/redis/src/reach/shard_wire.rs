@@ -37,7 +37,7 @@ pub(crate) struct Malformed;
 impl ShardWire {
     /// Connects and logs in.
     pub(crate) async fn open(server: &Server) -> Result<Self, EngineError> {
-        let mut wire = Self { stream: stream::open(server).await?, received: Vec::new() };
+        let mut wire = Self { stream: stream::open(server).await?.bytes, received: Vec::new() };
         if let (user, Some(password)) = server.login.read().await? {
             let user = user.as_deref();
             let words: Vec<&str> = ["AUTH"].into_iter().chain(user).chain([password.as_str()]).collect();

@@ -184,6 +184,7 @@ fn profile(config: &RedlockConfig, contact: Contact) -> Profile {
     profile.tokens = TOKENS_PER_GRANT;
     profile.no_memos = Some("a minority of the nodes could keep a memo that the majority never had");
     profile.no_conversion = Some(leasehold_core::EXCLUSIVE_ONLY);
+    profile.no_handles = None;
     profile.modes = leasehold_core::Modes::Exclusive;
     profile.breaking = Breaking::Lease;
     profile.ttl = Duration::from_millis(100)..=config.max_ttl;

@@ -8,7 +8,8 @@ use std::{
 };
 
 use leasehold_core::{
-    BoxFuture, Broken, EngineError, Fault, Guarantee, HolderView, Inspect, Mode, Name, View, WaiterView,
+    BoxFuture, Broken, Diagnostic, EngineError, Fault, Guarantee, HolderView, Inspect, Mode, Name, View,
+    WaiterView,
 };
 
 use super::{
@@ -32,6 +33,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 const LIST_TIMEOUT: Duration = Duration::from_secs(4);
 /// How many keys one `SCAN` looks at.
 const SCAN_COUNT: u64 = 1000;
+
+/// The name of a request that is only about the node.
+const ANY_NAME: &str = "doctor";
 
 /// A node's report about a name.
 struct NodeReport {
@@ -102,6 +106,21 @@ impl RedlockEngine {
         let reports =
             replies.into_iter().map(|(index, values)| read_report(&self.nodes[index], values, quarantine));
         Ok(view_of(name, keys.lock(), reports.collect::<Result<_, _>>()?, self.nodes.len()))
+    }
+
+    /// The numbers of the nodes that answer and have no vote yet, because they may have forgotten their data.
+    pub(super) async fn nodes_without_vote(&self) -> Result<Vec<usize>, EngineError> {
+        let name =
+            Name::new(ANY_NAME).map_err(|error| EngineError::new(Fault::Internal, error.to_string()))?;
+        let keys = self.keys(&name)?;
+        let replies = self.ask_all(Script::LookNode, || [Item::new(&keys)].into()).await?;
+        let mut without_vote = Vec::new();
+        for (index, values) in replies {
+            if read_report(&self.nodes[index], values, self.quarantine())?.may_have_forgotten {
+                without_vote.push(index);
+            }
+        }
+        Ok(without_vote)
     }
 
     /// Lists the names with this prefix that are held or waited for.
@@ -284,7 +303,8 @@ fn view_of(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> 
         if shown_ids.insert(id.clone()) {
             let now = reports.iter().map(|report| report.node_micros).max().unwrap_or(0);
             let waiting = Some(Duration::from_micros(now.saturating_sub(*since)));
-            view.waiters.push(WaiterView::new(id.clone(), owner.clone(), waiting));
+            let waiter = WaiterView::new(id.clone(), owner.clone(), waiting);
+            view.waiters.push(waiter.of_mode(Mode::Exclusive));
         }
     }
     view.waiters.sort_by_key(|waiter| Reverse(waiter.waiting));
@@ -340,6 +360,10 @@ impl Inspect for RedlockEngine {
 
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(self.guarantee_now())
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, EngineError>> {
+        Box::pin(self.diagnose_now())
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {

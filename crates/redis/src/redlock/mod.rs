@@ -8,6 +8,7 @@
 mod agreement;
 mod claim;
 mod config;
+mod diagnose;
 mod engine;
 mod guarantee;
 mod hold;

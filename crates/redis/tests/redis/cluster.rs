@@ -67,7 +67,7 @@ fn for_this_server(users: &str) -> String {
 }
 
 /// A cluster with the documented users; the clients log in as `name`.
-fn as_user(name: &str, replicas: usize) -> (tempfile::TempDir, ClusterRig) {
+pub(crate) fn as_user(name: &str, replicas: usize) -> (tempfile::TempDir, ClusterRig) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users.acl");
     let everyone = format!("user default on nopass ~* &* +@all\n{}", USERS.replace("CHANGE-ME", PASSWORD));

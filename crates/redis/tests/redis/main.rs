@@ -14,6 +14,8 @@ mod cluster_rig;
 mod cluster_slots;
 mod conformance;
 mod counter;
+mod diagnoses;
+mod diagnoses_of_several;
 #[cfg(feature = "tls")]
 mod encrypted;
 mod fake_server;

@@ -1,8 +1,8 @@
 //! Conformance of the Redlock engine with three and with five nodes.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Answer, BoxFuture, Engine, Env, How, Mode};
+use leasehold_core::{Answer, BoxFuture, Engine, Env, Hold, How, Mode, Renewed};
 use leasehold_redis::RedlockEngine;
 use leasehold_testkit::suite::{self, Disturbance, Harness, wait_for_no_leftovers};
 
@@ -70,6 +70,26 @@ fn every_node_stores_the_same_plain_string() {
     assert!(values[0].starts_with(&guard.id().to_string()), "{values:?}");
     guard.release_blocking().unwrap();
     rig.until("it is gone", || rig.command_all(&["GET", "lock:a"]).iter().all(String::is_empty));
+}
+
+/// `leasehold check` and a late request renew for less time than the lock has.
+#[test]
+fn a_shorter_renewal_does_not_shorten_the_lock() {
+    let rig = RedlockRig::new(3);
+    let guard = rig.locks().mutex("a").renew(false).blocking().acquire().unwrap();
+    let hold = Hold {
+        id: guard.id(),
+        name: guard.name().clone(),
+        mode: Mode::Exclusive,
+        token: guard.token(),
+        ttl: Duration::from_secs(1),
+    };
+    let renewed = rig.run(rig.engine().renew(&[hold]));
+    assert!(matches!(renewed[..], [Renewed::Extended { .. }]), "{renewed:?}");
+    for remaining_ms in rig.command_all(&["PTTL", "lock:a"]) {
+        assert!(remaining_ms.parse::<i64>().unwrap() > 5_000, "{remaining_ms} ms of 30 s");
+    }
+    guard.release_blocking().unwrap();
 }
 
 #[test]

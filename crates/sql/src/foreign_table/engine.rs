@@ -45,7 +45,7 @@ leasehold_core::forward_engine!(ForeignTableEngine, memos: none, |client| {
     let _ = client;
     std::future::pending()
 });
-leasehold_core::forward_inspect!(ForeignTableEngine, guarantee by Client::guarantee);
+leasehold_core::forward_inspect!(ForeignTableEngine, guarantee by Client::guarantee, diagnostics by Client::diagnose);
 
 impl fmt::Debug for ForeignTableEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

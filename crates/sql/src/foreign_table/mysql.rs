@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{BoxFuture, Clock, Contact, Env, Fault, Guarantee, Lineage};
+use leasehold_core::{BoxFuture, Clock, Contact, Diagnostic, Env, Fault, Guarantee, Lineage};
 use mysql_async::Row;
 
 use super::{
@@ -17,9 +17,11 @@ use super::{
 };
 use crate::{
     database::{Failed, misconfigured, replica_guarantee},
+    diagnose::table_of_program,
     mysql::{
         Config,
         conn::{Conn, ResultSet},
+        diagnose::{Subject, diagnose, ids},
         error::{Commits, ExecuteError},
         first_second,
         guarantee::guarantee,
@@ -70,6 +72,15 @@ impl Connector for MysqlConnector {
 
     fn contact(&self) -> &Contact {
         &self.contact
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, Failed>> {
+        let name = quoted(Dialect::Mysql, self.table.table_name(Dialect::Mysql));
+        Box::pin(async move {
+            let mut told = diagnose(&self.config, &Subject::ForeignTable(name)).await?;
+            told.push(table_of_program(ids::ID_TABLES, self.open(Access::Look).await.map(drop)));
+            Ok(told)
+        })
     }
 }
 

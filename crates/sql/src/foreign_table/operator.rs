@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Broken, EngineError, Fault, Guarantee, Name, View};
+use leasehold_core::{Broken, Diagnostic, EngineError, Fault, Guarantee, Name, View};
 
 use super::{
     client::Client,
@@ -30,6 +30,11 @@ impl Client {
             borrowed.conn.guarantee().await
         })
         .await?)
+    }
+
+    /// What an operator should know of the server and the table. The requests have time limits of their own.
+    pub(crate) async fn diagnose(&self) -> Result<Vec<Diagnostic>, EngineError> {
+        Ok(self.pool.connector.diagnose().await?)
     }
 
     pub(crate) async fn show(&self, name: &Name) -> Result<View, EngineError> {

@@ -3,7 +3,7 @@
 //! A text is a word for its state, 24 bytes (the claim id and the token) in 32 characters, and the label of the holder
 //! if the column has room. The shortest column, that of Symfony, has 44 characters.
 
-use leasehold_core::ClaimId;
+use leasehold_core::{Actor, ClaimId};
 
 /// The beginning of every text of ours; a mark of the state follows.
 pub(crate) const OURS: &str = "leasehold";
@@ -75,10 +75,14 @@ impl OwnerText {
             let number = group.iter().fold(0_usize, |number, &byte| number << 8 | usize::from(byte));
             text.extend([18, 12, 6, 0].map(|shift| char::from(DIGITS[number >> shift & 63])));
         }
-        let label = self.label.chars().map(|c| if c.is_ascii() && !c.is_ascii_control() { c } else { '?' });
-        if room > LENGTH + 1 && !self.label.is_empty() {
+        let room_of_label = room.saturating_sub(LENGTH + 1);
+        // Without room for the actor, the text of the owner is stored alone.
+        let fits = self.label.chars().count() <= room_of_label;
+        let label = if fits { &self.label } else { Actor::split(&self.label).0 };
+        let printable = label.chars().map(|c| if c.is_ascii() && !c.is_ascii_control() { c } else { '?' });
+        if room_of_label > 0 && !label.is_empty() {
             text.push(' ');
-            text.extend(label.take(room - LENGTH - 1));
+            text.extend(printable.take(room_of_label));
         }
         text
     }
@@ -126,6 +130,10 @@ mod tests {
         let owner = OwnerText::claiming(ClaimId([1; 16]), "me@höst:7");
         assert_eq!(OwnerText::read(&owner.text(LENGTH + 5)).unwrap().label, "me@h");
         assert_eq!(OwnerText::read(&owner.text(255)).unwrap().label, "me@h?st:7");
+        // The actor is stored whole or not at all.
+        let owner = OwnerText::claiming(ClaimId([1; 16]), "me@host actor=0123456789abcdef");
+        assert_eq!(OwnerText::read(&owner.text(LENGTH + 1 + owner.label.len())).unwrap().label, owner.label);
+        assert_eq!(OwnerText::read(&owner.text(LENGTH + owner.label.len())).unwrap().label, "me@host");
     }
 
     #[test]

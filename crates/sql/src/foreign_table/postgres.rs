@@ -6,7 +6,7 @@
 use std::future::poll_fn;
 
 use futures_util::future::join_all;
-use leasehold_core::{BoxFuture, Contact, Env, Fault, Guarantee, Lineage};
+use leasehold_core::{BoxFuture, Contact, Diagnostic, Env, Fault, Guarantee, Lineage};
 use tokio_postgres::{
     Client as Driver, Error, Row,
     types::{ToSql, Type},
@@ -24,8 +24,11 @@ use super::{
 };
 use crate::{
     database::{Failed, misconfigured, replica_guarantee},
+    diagnose::table_of_program,
     postgres::{
-        Config, dial,
+        Config,
+        diagnose::{Subject, diagnose, ids},
+        dial,
         error::{Stage, classify},
         guarantee::{SETTINGS, guarantee},
         tables::replica_error,
@@ -88,6 +91,15 @@ impl Connector for PostgresConnector {
     fn contact(&self) -> &Contact {
         &self.contact
     }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, Failed>> {
+        let subject = Subject::ForeignTable(self.address());
+        Box::pin(async move {
+            let mut told = diagnose(&self.config, &subject).await?;
+            told.push(table_of_program(ids::ID_TABLES, self.open(Access::Look).await.map(drop)));
+            Ok(told)
+        })
+    }
 }
 
 impl PostgresConnector {
@@ -97,9 +109,7 @@ impl PostgresConnector {
         runtime::spawn(async move {
             while let Some(Ok(_)) = poll_fn(|context| driver_connection.poll_message(context)).await {}
         });
-        let name = self.table.table_name(Dialect::Postgres);
-        let schema = self.config.schema.as_ref().map(|schema| quoted(Dialect::Postgres, schema) + ".");
-        let address = schema.unwrap_or_default() + &quoted(Dialect::Postgres, name);
+        let (name, address) = (self.table.table_name(Dialect::Postgres), self.address());
         let mut found = query(&driver, FIND, &[&address]).await?;
         if found.is_empty() && access == Access::Lock && self.table.create {
             self.create(&driver, &address).await?;
@@ -123,6 +133,12 @@ impl PostgresConnector {
         let qualified = format!("{schema}.{}", quoted(Dialect::Postgres, name));
         let format = Format::new(Dialect::Postgres, &self.table, qualified, &columns);
         PostgresConnection::new(driver, format, &server?, access)
+    }
+
+    /// The quoted name of the table, with its schema if the URL names one.
+    fn address(&self) -> String {
+        let schema = self.config.schema.as_ref().map(|schema| quoted(Dialect::Postgres, schema) + ".");
+        schema.unwrap_or_default() + &quoted(Dialect::Postgres, self.table.table_name(Dialect::Postgres))
     }
 
     /// Creates the table. Several clients can do so at the same time: the loser finds the table of the winner.

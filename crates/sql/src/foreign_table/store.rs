@@ -1,6 +1,6 @@
 //! What the algorithm asks of a database: connections that execute a few steps in one round trip.
 
-use leasehold_core::{BoxFuture, Contact, Guarantee, Lineage};
+use leasehold_core::{BoxFuture, Contact, Diagnostic, Guarantee, Lineage};
 
 use super::format::Format;
 use crate::database::Failed;
@@ -102,6 +102,9 @@ pub(crate) trait Connector: Send + Sync + 'static {
     fn open(&self, access: Access) -> BoxFuture<'_, Result<Box<dyn Connection>, Failed>>;
 
     fn contact(&self) -> &Contact;
+
+    /// What an operator should know of the server and the table beside the guarantee. Changes nothing.
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, Failed>>;
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::{
 };
 
 use leasehold_core::{
-    BoxFuture, Claim, ClaimId, Clock, Fault, Grant, Guarantee, Hold, Lineage, MemoWrite, Name, Release,
-    Token, lock_state::EntryKind,
+    BoxFuture, Claim, ClaimId, Clock, Diagnostic, Fault, Grant, Guarantee, Hold, Lineage, MemoWrite, Name,
+    Release, Token, lock_state::EntryKind,
 };
 use mysql_async::Params;
 
@@ -20,6 +20,7 @@ use super::{
     apply_all::apply_all,
     config::Config,
     conn::ResultSet,
+    diagnose,
     error::{Commits, RequestError},
     fast_path,
     guarantee::guarantee,
@@ -464,6 +465,10 @@ impl Database for Mysql {
                 }
             }
         })
+    }
+
+    fn diagnose(&self) -> DbFuture<'_, Vec<Diagnostic>> {
+        Box::pin(diagnose::of_tables(&self.pool))
     }
 
     fn guarantee(&self) -> DbFuture<'_, Guarantee> {

@@ -160,6 +160,11 @@ impl ExecuteError {
         matches!(self, Self::ServerError { code: TABLE_DENIED, .. })
     }
 
+    /// Whether another session kept a row or a table locked for too long.
+    pub(super) fn is_lock_timeout(&self) -> bool {
+        matches!(self, Self::ServerError { code: LOCK_WAIT_TIMEOUT, .. })
+    }
+
     pub(super) fn is_missing_column(&self) -> bool {
         matches!(self, Self::ServerError { code: NO_COLUMN, .. })
     }

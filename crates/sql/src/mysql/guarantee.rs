@@ -2,13 +2,14 @@
 
 use leasehold_core::{Guarantee, Level};
 
-use super::server::Server;
+use super::{diagnose::split_option, server::Server};
 use crate::database::CLOCK_NOTE;
 
 /// The settings that decide whether commits are on disk.
 const FLUSH: &str = "innodb_flush_log_at_trx_commit";
 const DOUBLEWRITE: &str = "innodb_doublewrite";
 const SYNC_LOG: &str = "sync_binlog";
+const FLUSH_METHOD: &str = "innodb_flush_method";
 const GROUP: &str = "group_replication_group_name";
 
 /// Judges the guarantee by the variables and status values of a server.
@@ -26,6 +27,11 @@ pub(crate) fn guarantee(server: &Server) -> Guarantee {
             "ON",
             "a crash of the machine may tear pages, and the tables of locks with them",
         );
+    }
+    // This method, for tests of speed, never waits for the disk.
+    if server.get(FLUSH_METHOD).is_some_and(|method| method.eq_ignore_ascii_case("nosync")) {
+        let risk = "a crash of the machine may lose locks that are held";
+        guarantee.lower(FLUSH_METHOD, &value_of(FLUSH_METHOD), "O_DIRECT", risk);
     }
     let writes_binlog = server.is_on("log_bin");
     if writes_binlog && server.get(SYNC_LOG) != Some("1") {
@@ -51,6 +57,10 @@ pub(crate) fn guarantee(server: &Server) -> Guarantee {
     if let Some(group) = server.get(GROUP).filter(|group| !group.is_empty()) {
         let risk = "a member of the group that takes over may not have applied the latest grants";
         guarantee.lower(GROUP, group, "none", risk);
+    }
+    if let Some(option) = split_option(server) {
+        let risk = "two parts of a cluster that lost each other both accept writes, and grant the same names";
+        guarantee.lower(option, "true", "false", risk);
     }
     if server.is_galera() {
         guarantee.note(
@@ -108,6 +118,22 @@ mod tests {
         let (level, notes) =
             judged(&[("slaves_connected", "0"), ("binlog_dumps", "0"), ("sees_processes", "0")]);
         assert!(level == Level::LeaseBounded && !notes.contains("replica"), "{notes}");
+    }
+
+    #[test]
+    fn settings_that_lose_or_split_lower_the_guarantee() {
+        let alone = ("slaves_connected", "0");
+        for (setting, value) in
+            [(FLUSH_METHOD, "nosync"), ("wsrep_provider_options", "gcs.x = 1; pc.ignore_sb = true")]
+        {
+            let (level, notes) = judged(&[alone, (setting, value)]);
+            assert_eq!(level, Level::BestEffort, "{setting}: {notes}");
+        }
+        for (setting, value) in
+            [(FLUSH_METHOD, "O_DIRECT"), ("wsrep_provider_options", "pc.ignore_sb = false")]
+        {
+            assert_eq!(judged(&[alone, (setting, value)]).0, Level::LeaseBounded, "{setting}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod config;
 pub(crate) mod conn;
 mod database;
 mod definitions;
+pub(crate) mod diagnose;
 mod dial;
 pub(crate) mod error;
 mod fast_path;

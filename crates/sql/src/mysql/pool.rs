@@ -117,6 +117,19 @@ impl Pool {
         wait_for_returned(&self.returned, || lock_mutex(&self.idle).pop()).await
     }
 
+    /// The address of the server, and the login.
+    pub(super) const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether the tables exist, and are as leasehold makes them. Creates none.
+    pub(super) async fn has_tables(&self) -> Result<bool, Failed> {
+        let borrowed = self.borrow_with(MissingTables::Leave).await?;
+        let exist = borrowed.conn.has_tables();
+        borrowed.give_back()?;
+        Ok(exist)
+    }
+
     /// The connection slots at the server's last report.
     pub(super) fn connection_slots(&self) -> Option<ConnectionSlots> {
         *lock_mutex(&self.slots)

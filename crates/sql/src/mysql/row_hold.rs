@@ -11,12 +11,13 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{BoxFuture, Contact, Fault, Guarantee, Instant, Lineage, Name};
+use leasehold_core::{BoxFuture, Contact, Diagnostic, Fault, Guarantee, Instant, Lineage, Name};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
     config::Config,
     conn::{Conn, ResultSet},
+    diagnose::{Subject, diagnose},
     error::{Commits, ExecuteError},
     first_second,
     server::Server as Variables,
@@ -104,6 +105,11 @@ impl RowServer for Server {
 
     fn contact(&self) -> &Contact {
         &self.contact
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, Failed>> {
+        let subject = Subject::RowHolds(self.rows.quoted('`'), self.rows.creates());
+        Box::pin(async move { diagnose(&self.config, &subject).await })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use leasehold_core::{
-    BoxFuture, Claim, ClaimId, Contact, Fault, Guarantee, Hold, Lineage, MemoWrite, Name, Release,
+    BoxFuture, Claim, ClaimId, Contact, Diagnostic, Fault, Guarantee, Hold, Lineage, MemoWrite, Name, Release,
 };
 use tokio_postgres::{Row, types::ToSql};
 
@@ -11,6 +11,7 @@ use super::{
     apply::apply,
     apply_all::apply_all,
     config::Config,
+    diagnose,
     error::{Stage, classify, is_locked_out},
     guarantee::{SETTINGS, guarantee},
     listener::Listener,
@@ -471,6 +472,10 @@ impl Database for Postgres {
             borrowed.conn.run("SELECT 1").await.map_err(|error| classify(&error, Stage::BeforeCommit))?;
             borrowed.give_back()
         })
+    }
+
+    fn diagnose(&self) -> DbFuture<'_, Vec<Diagnostic>> {
+        Box::pin(diagnose::of_tables(&self.pool))
     }
 
     fn guarantee(&self) -> DbFuture<'_, Guarantee> {

@@ -19,7 +19,7 @@ use super::{
     messages::LoginMethod,
     passfile,
     server::Server,
-    stream::{CheckedStream, NoEncryption, Stream},
+    stream::{CheckedStream, Cover, NoEncryption, Stream},
 };
 use crate::{Encryption, database::Failed, runtime};
 
@@ -35,6 +35,11 @@ pub(crate) struct Dialed {
     pub(crate) connection: DriverConnection,
     /// The own address of a TCP connection.
     pub(crate) local_address: Option<SocketAddr>,
+    /// The number of the process that serves the session, as it was announced at the login. A pooler announces a number
+    /// of its own.
+    pub(crate) announced_process: Option<i32>,
+    /// How the bytes of the connection travel.
+    pub(crate) cover: Cover,
 }
 
 /// Connects and sets up a connection within the time limit for that. Adds the address of the server to an error.
@@ -83,6 +88,18 @@ pub(crate) async fn dial(server: &Server, options: Option<&str>, limit: Duration
     Err(last_error)
 }
 
+/// Connects to one host within the time limit, also to a host that is read-only.
+pub(crate) async fn dial_host(
+    server: &Server,
+    host: &Host,
+    port: u16,
+    limit: Duration,
+) -> Result<Dialed, Failed> {
+    let any = Server { needs_writable: false, ..server.clone() };
+    let timed_out = || Err(Failed::new(Fault::Retry, format!("no answer within {limit:.0?}")));
+    runtime::within(limit, connect_to_host(&any, host, port, None)).await.unwrap_or_else(timed_out)
+}
+
 /// Connects to one host; fails if the host is read-only and the URL needs a primary.
 async fn connect_to_host(
     server: &Server,
@@ -101,7 +118,7 @@ async fn connect_to_host(
         driver_config.password(password);
     }
     let stream = open_stream(server, host, port).await?;
-    let local_address = stream.local_address;
+    let (local_address, cover, process) = (stream.local_address, stream.cover, stream.announced_process());
     driver_config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
     if let Some(options) = options {
         let url_options = server.driver_config.get_options();
@@ -123,7 +140,8 @@ async fn connect_to_host(
             return Err(Failed::new(Fault::Retry, "it is read-only, as a replica is: name the primary"));
         }
     }
-    Ok(Dialed { client, connection: driver_connection, local_address })
+    let announced_process = process.get().copied();
+    Ok(Dialed { client, connection: driver_connection, local_address, announced_process, cover })
 }
 
 /// Opens the stream to one host, encrypted as the URL says.
@@ -186,11 +204,11 @@ fn connect_failed(error: &io::Error) -> Failed {
 
 /// A stream that is not encrypted, on which the password is sent only to a server on this machine.
 fn plain_stream(stream: impl Stream + 'static, is_local: bool) -> CheckedStream {
-    CheckedStream::new(
-        Box::new(stream),
-        if is_local { LoginMethod::Cleartext } else { LoginMethod::Scram },
-        None,
-    )
+    let (weakest, cover) =
+        if is_local { (LoginMethod::Cleartext, Cover::Local) } else { (LoginMethod::Scram, Cover::Clear) };
+    let mut plain = CheckedStream::new(Box::new(stream), weakest, None);
+    plain.cover = cover;
+    plain
 }
 
 /// An encrypted stream. The password is sent in cleartext only to a `trusted` server: one on this machine, or one whose
@@ -198,9 +216,8 @@ fn plain_stream(stream: impl Stream + 'static, is_local: bool) -> CheckedStream 
 #[cfg(feature = "tls")]
 fn encrypted_stream(stream: leasehold_tls::TlsStream<TcpStream>, trusted: bool) -> CheckedStream {
     let end_point = leasehold_tls::channel_binding(&stream);
-    CheckedStream::new(
-        Box::new(stream),
-        if trusted { LoginMethod::Cleartext } else { LoginMethod::Md5 },
-        end_point,
-    )
+    let weakest = if trusted { LoginMethod::Cleartext } else { LoginMethod::Md5 };
+    let mut encrypted = CheckedStream::new(Box::new(stream), weakest, end_point);
+    encrypted.cover = Cover::Encrypted;
+    encrypted
 }

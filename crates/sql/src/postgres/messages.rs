@@ -1,7 +1,10 @@
 //! Follows the message boundaries in the bytes from a server
 //! (<https://www.postgresql.org/docs/15/protocol-message-formats.html>), to bound the size of one answer. Pure.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    sync::{Arc, OnceLock},
+};
 
 use leasehold_core::{Frames, Room, TooLong};
 
@@ -20,6 +23,7 @@ const NOTIFICATION: u8 = b'A';
 const NOTICE: u8 = b'N';
 const AUTHENTICATION: u8 = b'R';
 const PARAMETER_STATUS: u8 = b'S';
+const BACKEND_KEY_DATA: u8 = b'K';
 const READY_FOR_QUERY: u8 = b'Z';
 /// The code of an authentication message that asks for the password in cleartext.
 const ASK_CLEARTEXT: [u8; 4] = [0, 0, 0, 3];
@@ -67,6 +71,11 @@ pub(crate) struct Messages {
     weakest: LoginMethod,
     /// A weaker method that the server asked for.
     refused: Option<LoginMethod>,
+    /// The first bytes of the message with the number of the session's process, as far as they have arrived.
+    key_data: Vec<u8>,
+    /// The number of the process that serves this session, as the other side announced it at the login. Shared with
+    /// those who read it after the driver has taken the stream.
+    announced_process: Arc<OnceLock<i32>>,
 }
 
 impl Messages {
@@ -82,7 +91,14 @@ impl Messages {
             login_request: Vec::new(),
             weakest: LoginMethod::Cleartext,
             refused: None,
+            key_data: Vec::new(),
+            announced_process: Arc::default(),
         }
+    }
+
+    /// The number of the server's process that serves this session, as it is announced at the end of the login.
+    pub(crate) fn announced_process(&self) -> Arc<OnceLock<i32>> {
+        Arc::clone(&self.announced_process)
     }
 
     /// Refuses a server that asks for a weaker login method: the driver does not see the request.
@@ -125,8 +141,13 @@ impl Messages {
 
     /// Handles the next bytes of a message body.
     fn read_body(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
-        if let [AUTHENTICATION, ..] = self.header {
-            return self.read_login_request(bytes);
+        match self.header {
+            [AUTHENTICATION, ..] => return self.read_login_request(bytes),
+            [BACKEND_KEY_DATA, ..] => {
+                self.read_key_data(bytes);
+                return Ok(());
+            }
+            _ => {}
         }
         let Some(setting_name) = &mut self.setting_name else { return Ok(()) };
         let end = bytes.iter().position(|&byte| byte == 0);
@@ -154,6 +175,18 @@ impl Messages {
         }
         self.refused = Some(login);
         Err(TooLong)
+    }
+}
+
+impl Messages {
+    /// Handles the next bytes of the message whose first four bytes are the number of the process.
+    fn read_key_data(&mut self, bytes: &[u8]) {
+        let missing = size_of::<i32>().saturating_sub(self.key_data.len());
+        self.key_data.extend(bytes.iter().take(missing));
+        if let Ok(process) = <[u8; 4]>::try_from(self.key_data.as_slice()) {
+            // A server announces it once; a second announcement is not read.
+            self.announced_process.get_or_init(|| i32::from_be_bytes(process));
+        }
     }
 }
 
@@ -207,6 +240,21 @@ mod tests {
         let mut messages = Messages::new();
         messages.read_part(&message(b'Z', b"I")).unwrap();
         messages
+    }
+
+    #[test]
+    fn the_process_is_read_however_its_message_arrives() {
+        let bytes = [message(b'K', &[0, 0, 1, 2, 9, 9, 9, 9]), message(b'Z', b"I")].concat();
+        for size in 1..bytes.len() {
+            let mut messages = Messages::new();
+            let process = messages.announced_process();
+            assert_eq!(process.get(), None);
+            bytes.chunks(size).for_each(|part| messages.read_part(part).unwrap());
+            assert_eq!(process.get(), Some(&258), "{size}");
+        }
+        let mut messages = Messages::new();
+        messages.read_part(&message(b'K', &[0, 0])).unwrap();
+        assert_eq!(messages.announced_process().get(), None, "too short");
     }
 
     #[test]

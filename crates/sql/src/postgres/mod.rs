@@ -5,6 +5,7 @@ mod apply_all;
 mod config;
 mod conn;
 mod database;
+pub(crate) mod diagnose;
 pub(crate) mod dial;
 pub(crate) mod error;
 pub(crate) mod guarantee;

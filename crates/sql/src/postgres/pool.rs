@@ -134,6 +134,14 @@ impl Pool {
         wait_for_returned(&self.returned, take_idle).await
     }
 
+    /// Whether the tables exist, and are as leasehold makes them. Creates none.
+    pub(crate) async fn has_tables(&self) -> Result<bool, Failed> {
+        let borrowed = self.borrow_with(MissingTables::Leave).await?;
+        let exist = borrowed.conn.has_tables();
+        borrowed.give_back()?;
+        Ok(exist)
+    }
+
     /// The connection slots at the server's last report.
     pub(crate) fn connection_slots(&self) -> Option<ConnectionSlots> {
         *lock_mutex(&self.slots)

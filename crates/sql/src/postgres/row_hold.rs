@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{BoxFuture, Contact, Fault, Guarantee, Lineage, Name};
+use leasehold_core::{BoxFuture, Contact, Diagnostic, Fault, Guarantee, Lineage, Name};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::oneshot,
@@ -22,6 +22,7 @@ use tokio_postgres::{
 
 use super::{
     config::Config,
+    diagnose::{Subject, diagnose},
     dial::{Dialed, dial},
     error::{Stage, classify},
     rows::column,
@@ -102,6 +103,11 @@ impl RowServer for Server {
 
     fn rows(&self) -> &RowTable {
         &self.rows
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, Failed>> {
+        let subject = Subject::RowHolds(self.rows.quoted('"'), self.rows.creates());
+        Box::pin(async move { diagnose(&self.config, &subject).await })
     }
 
     fn contact(&self) -> &Contact {

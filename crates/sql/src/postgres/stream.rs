@@ -6,6 +6,7 @@ use std::{
     io,
     net::SocketAddr,
     pin::Pin,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
 };
 
@@ -27,13 +28,29 @@ pub(crate) struct CheckedStream {
     end_point: Option<Vec<u8>>,
     /// The own address of a TCP connection.
     pub(crate) local_address: Option<SocketAddr>,
+    /// How the bytes of this stream travel.
+    pub(crate) cover: Cover,
+}
+
+/// Whether others can read the bytes of a stream on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cover {
+    /// They stay on this machine.
+    Local,
+    Encrypted,
+    Clear,
 }
 
 impl CheckedStream {
     /// Wraps a stream; refuses login methods weaker than `weakest`.
     pub(crate) fn new(stream: Box<dyn Stream>, weakest: LoginMethod, end_point: Option<Vec<u8>>) -> Self {
         let stream = Bounded::new(stream, Messages::new().refuse_weaker_than(weakest));
-        Self { stream, end_point, local_address: None }
+        Self { stream, end_point, local_address: None, cover: Cover::Clear }
+    }
+
+    /// The number of the server's process that serves this session, as it is announced at the end of the login.
+    pub(crate) fn announced_process(&self) -> Arc<OnceLock<i32>> {
+        self.stream.frames().announced_process()
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) const RESTRICT_SEARCH_PATH_LOCALLY: &str = "SET LOCAL search_path = p
 
 /// Reads the schema of the tables, the schema in which they would be created, and the lock timeout of the session,
 /// which shows whether a pooler has dropped the settings of leasehold.
-const FIND_SCHEMA: &str = include_str!("sql/find_schema.sql");
+pub(super) const FIND_SCHEMA: &str = include_str!("sql/find_schema.sql");
 /// Reads the version and lineage of the tables, and the identity of the server.
 const META: &str = include_str!("sql/meta.sql");
 /// Reads the definition of the tables.
@@ -224,7 +224,7 @@ impl Tables {
 }
 
 /// The name of a schema as an identifier.
-fn quoted(schema: &str) -> String {
+pub(super) fn quoted(schema: &str) -> String {
     format!("\"{}\"", schema.replace('"', "\"\""))
 }
 

@@ -3,8 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    BoxFuture, Broken, EngineError, Fault, Guarantee, HolderView, Inspect, Life, Mode, Modes, Name, Profile,
-    View,
+    BoxFuture, Broken, Diagnostic, EngineError, Fault, Guarantee, HolderView, Inspect, Life, Mode, Modes,
+    Name, Profile, View,
 };
 
 use super::{
@@ -55,6 +55,10 @@ impl Inspect for RowEngine {
 
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(self.client.inspect(|session| async move { session.guarantee().await }))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, EngineError>> {
+        Box::pin(async move { Ok(self.client.server.diagnose().await?) })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{BoxFuture, Contact, Guarantee, Lineage, Name};
+use leasehold_core::{BoxFuture, Contact, Diagnostic, Guarantee, Lineage, Name};
 
 use super::{client::EndReport, table::RowTable};
 use crate::database::Failed;
@@ -87,6 +87,9 @@ pub(crate) trait RowServer: Send + Sync + 'static {
     /// keeps `end`, and drops it when the connection is closed. If the session is dropped, the task closes the
     /// connection, even if the server does not answer.
     fn open(&self, end: EndReport) -> BoxFuture<'_, Result<Arc<dyn RowSession>, Failed>>;
+
+    /// What an operator should know of the server and the table beside the guarantee. Changes nothing.
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, Failed>>;
 
     /// The rows that are the locks.
     fn rows(&self) -> &RowTable;

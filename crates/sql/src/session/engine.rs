@@ -3,9 +3,9 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    AllAnswer, Answer, BoxFuture, Broken, Claim, Contact, Engine, EngineError, Env, Fault, Guarantee, Hold,
-    HolderView, How, Inspect, Life, Mode, Modes, Name, Notification, Profile, Release, Released, Renewed,
-    View, WaiterView, cannot_claim_all,
+    AllAnswer, Answer, BoxFuture, Broken, Claim, Contact, Diagnostic, Engine, EngineError, Env, Fault,
+    Guarantee, Hold, HolderView, How, Inspect, Life, Mode, Modes, Name, Notification, Profile, Release,
+    Released, Renewed, View, WaiterView, cannot_claim_all,
 };
 
 use super::{
@@ -81,7 +81,8 @@ impl SessionEngine {
         }
         for claim in local.iter().filter(|claim| claim.token.is_none()) {
             let (id, owner) = (claim.id.to_string(), claim.owner.to_string());
-            view.waiters.push(WaiterView::new(id, owner, Some(now.since(claim.since))));
+            let waiter = WaiterView::new(id, owner, Some(now.since(claim.since)));
+            view.waiters.push(waiter.of_mode(claim.mode));
         }
         for waiter in lock.waiters.iter().chain(waiters).filter(|waiter| waiter.session != own_id) {
             let (id, owner) = (waiter.session.clone(), waiter.owner.clone());
@@ -163,6 +164,10 @@ impl Inspect for SessionEngine {
             let conn = self.client.session().await?;
             Ok(within_request_timeout(conn.session.guarantee()).await?)
         })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, EngineError>> {
+        Box::pin(async move { Ok(self.client.server.diagnose().await?) })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{BoxFuture, EngineError, Guarantee, Lineage, Name};
+use leasehold_core::{BoxFuture, Diagnostic, EngineError, Guarantee, Lineage, Name};
 
 use super::lock_key::Key;
 use crate::database::Failed;
@@ -212,6 +212,9 @@ pub(crate) trait SessionServer: Send + Sync + 'static {
 
     /// Whether sessions can share a lock.
     fn has_shared_locks(&self) -> bool;
+
+    /// What an operator should know of the server beside the guarantee. Changes nothing.
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, Failed>>;
 
     /// The keys of the permits of a name, and the key of the gate.
     fn permit_keys(&self, name: &Name, limit: u32) -> Result<(Vec<Key>, Key), EngineError>;

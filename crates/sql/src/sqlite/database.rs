@@ -7,11 +7,12 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Claim, Clock, Fault, Guarantee, Hold, How, Lineage, Loss, MemoWrite, Name, Release,
-    Token, Upgraded,
+    Answer, BoxFuture, Claim, Clock, Diagnostic, Fault, Guarantee, Hold, How, Lineage, Loss, MemoWrite, Name,
+    Release, Token, Upgraded,
 };
 
 use super::{
+    diagnose,
     error::before_commit,
     file_watch::FileWatch,
     guarantee::guarantee,
@@ -343,7 +344,17 @@ impl Database for Sqlite {
         Box::pin(async move {
             // Checks that the file can be used, or created.
             check_location(&self.path)?;
-            self.run(Access::Read, |_| Ok(guarantee())).await
+            self.run(Access::Read, |_| Ok(())).await?;
+            Ok(guarantee(&self.path))
+        })
+    }
+
+    fn diagnose(&self) -> DbFuture<'_, Vec<Diagnostic>> {
+        Box::pin(async move {
+            let mut all = diagnose::of_file(&self.path);
+            let tables = self.run(Access::Read, |scope| Ok(diagnose::Tables::of(scope.file))).await;
+            all.extend(diagnose::of_tables(&self.path, tables));
+            Ok(all)
         })
     }
 }

@@ -8,6 +8,7 @@ mod boot_id;
 mod busy_retry;
 mod database;
 mod definitions;
+mod diagnose;
 mod error;
 mod file_watch;
 mod guarantee;

@@ -29,6 +29,8 @@ pub(super) struct Opened {
     identity: Identity,
     /// The right with which the database was opened.
     right: Right,
+    /// Whether it had our tables and no write-ahead log at the opening: another program took the log off.
+    pub(super) lacked_log: bool,
 }
 
 impl Opened {
@@ -69,6 +71,8 @@ impl Opened {
         if found_tables.is_none() && access == Access::Read {
             return Self::empty_tables(path);
         }
+        let found_mode: String =
+            connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(before_commit)?;
         let mode: String = connection
             .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
             .map_err(explain_not_sqlite)?;
@@ -84,7 +88,8 @@ impl Opened {
         let real_path = connection.path().map_or(path, Path::new);
         let paths = FilePaths::new(path, real_path);
         let identity = paths.identity();
-        Ok(Self { connection, lineage, paths, identity, right: Right::Write })
+        let lacked_log = found_tables.is_some() && found_mode != "wal";
+        Ok(Self { connection, lineage, paths, identity, right: Right::Write, lacked_log })
     }
 
     /// Opens the database for a user who is only allowed to read. No file is created beside the database. If there is
@@ -105,7 +110,9 @@ impl Opened {
         let connection = connection.map_err(before_commit)?;
         set_up(&connection)?;
         match tables::of_this_boot(&connection)? {
-            Some(lineage) => Ok(Self { connection, lineage, paths, identity, right: Right::Read }),
+            Some(lineage) => {
+                Ok(Self { connection, lineage, paths, identity, right: Right::Read, lacked_log: false })
+            }
             None => Self::empty_tables(path),
         }
     }
@@ -117,7 +124,8 @@ impl Opened {
         connection.execute_batch("UPDATE leasehold_meta SET lineage = '0'").map_err(before_commit)?;
         let paths = FilePaths::new(path, path);
         let identity = paths.identity();
-        Ok(Self { connection, lineage: Lineage::new(0), paths, identity, right: Right::Read })
+        let lineage = Lineage::new(0);
+        Ok(Self { connection, lineage, paths, identity, right: Right::Read, lacked_log: false })
     }
 
     /// Whether these are the tables of the file.

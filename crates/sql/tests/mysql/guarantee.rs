@@ -1,6 +1,6 @@
 //! The guarantee, by the settings of the server.
 
-use leasehold_core::{Engine, Fault, How, Inspect, Level};
+use leasehold_core::{Engine, Fault, How, Inspect, Level, Severity};
 use leasehold_testkit::server::MariadbServer;
 
 use crate::rig::{
@@ -125,6 +125,12 @@ async fn a_cluster_is_noted_in_the_guarantee() {
     let (level, notes) = level(&rig).await;
     assert_eq!(level, Level::LeaseBounded);
     assert!(notes.contains("Galera"), "{notes}");
+    let told = rig.engine().diagnose().await.unwrap();
+    let node = told.iter().find(|diagnostic| diagnostic.id == "mysql-galera").unwrap();
+    assert!(node.severity == Severity::Good && node.found.contains("1 nodes"), "{node:?}");
+    rig.server.query("SET GLOBAL wsrep_provider_options = 'pc.ignore_sb=true'");
+    let split = rig.engine().guarantee().await.unwrap();
+    assert!(split.level == Level::BestEffort && split.to_string().contains("pc.ignore_sb"), "{split}");
     // F61: `GET_LOCK` excludes on one node only.
     let error = rig.session().claim(&crate::rig::claim("a"), How::Create).await.unwrap_err();
     assert!(error.fault == Fault::Misconfigured && error.message.contains("wsrep_on is ON"), "{error:?}");

@@ -8,6 +8,7 @@ mod altered;
 mod clocks;
 mod conformance;
 mod crowd;
+mod diagnose;
 #[cfg(feature = "tls")]
 mod encrypted;
 mod fake_server;

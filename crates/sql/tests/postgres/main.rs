@@ -7,6 +7,7 @@ mod altered;
 mod clocks;
 mod conformance;
 mod crowd;
+mod diagnose;
 mod encrypted;
 mod failover;
 mod fake_server;

@@ -6,7 +6,10 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 
 /// Writes a certificate authority (`ca.pem`, `ca.key`) and two certificates signed by it, with their keys: one for the
 /// server at `localhost` (`server.pem`, `server.key`) and one for a client (`client.pem`, `client.key`).
-pub(super) fn write(directory: &Path) {
+///
+/// # Panics
+/// If the directory does not take the files.
+pub fn write(directory: &Path) {
     let write = |name: &str, text: String| {
         std::fs::write(directory.join(name), text).expect("a private directory takes a file");
     };

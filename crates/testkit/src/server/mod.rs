@@ -20,6 +20,7 @@ mod pgbouncer;
 mod postgres;
 mod postgres_programs;
 mod preload;
+mod prometheus;
 mod proxy;
 mod redirect;
 mod redis;
@@ -42,6 +43,8 @@ mod zookeeper;
 mod zookeeper_ensemble;
 mod zookeeper_node;
 
+#[cfg(feature = "tls")]
+pub use certificates::write as certificates;
 pub use clock::WallClock;
 pub use cluster::{Cluster, ClusterNode};
 pub use etcd::{EtcdServer, etcd_command, etcd_metric, etcd_metrics};
@@ -54,6 +57,7 @@ pub use mysql_programs::Brand;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PostgresServer;
 pub use postgres_programs::psql;
+pub use prometheus::{Prometheus, promtool};
 pub use proxy::Proxy;
 pub use redis::{RedisServer, redis_command};
 pub use redis_cluster::{RedisCluster, RedisClusterOptions, RedisFailover};

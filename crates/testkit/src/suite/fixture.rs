@@ -148,16 +148,18 @@ impl<'a> Fixture<'a> {
         }
     }
 
-    /// Whether these claims are shown as waiters in this order; only whether so many are, if the system does not store
-    /// who waits.
+    /// Whether these claims are shown as waiters in this order, each with its mode if a mode is shown; only whether so
+    /// many are, if the system does not store who waits.
     pub(super) fn is_queue<'c>(
         &self,
         shown: &[WaiterView],
         claims: impl ExactSizeIterator<Item = &'c Claim>,
     ) -> bool {
-        let ids = || shown.iter().map(|waiter| waiter.id.as_str());
-        let is_counted = self.stored() == Stored::NamesOnly && shown.len() == claims.len();
-        is_counted || ids().eq(claims.map(|claim| claim.id.to_string()))
+        let is_claim = |(waiter, claim): (&WaiterView, &Claim)| {
+            waiter.id == claim.id.to_string() && waiter.mode.is_none_or(|mode| mode == claim.mode)
+        };
+        let is_counted = self.stored() == Stored::NamesOnly;
+        shown.len() == claims.len() && (is_counted || shown.iter().zip(claims).all(is_claim))
     }
 
     /// What the system stores of a hold.

@@ -6,6 +6,7 @@
 
 mod case;
 mod fixture;
+mod handles;
 mod harness;
 mod report;
 mod run;
@@ -56,6 +57,7 @@ const FAMILIES: &[&[Case]] = &[
     inspect::CASES,
     sets::CASES,
     conversion::CASES,
+    handles::CASES,
     memos::CASES,
     elections::CASES,
     once::CASES,

@@ -5,6 +5,7 @@
 
 mod breaking;
 mod conformance;
+mod diagnose;
 mod fake_server;
 mod hand_over;
 mod interop;

@@ -29,7 +29,11 @@ impl Rig {
 
     /// Starts a server with these further lines of configuration.
     pub(crate) fn with(lines: &[&str]) -> Self {
-        let server = ZookeeperServer::start(lines);
+        Self::of(ZookeeperServer::start(lines))
+    }
+
+    /// The clients of a server.
+    pub(crate) fn of(server: ZookeeperServer) -> Self {
         let config = Config::new(vec![local(server.port())]);
         let proxy = Proxy::start(server.port());
         Self { server, proxy, config, runtime: tokio::runtime::Runtime::new().unwrap() }

@@ -20,7 +20,7 @@ const LOCKER: (&str, &str) = ("leasehold", "battery'staple\\n");
 const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 
 /// A server with those rights. The clients log in as the locker.
-fn with_users() -> Rig {
+pub(crate) fn with_users() -> Rig {
     with_rights(&["/locks"])
 }
 

@@ -27,7 +27,7 @@ struct KeptHold {
 /// `until`, or when the hold is lost. `None` if the guard can be released at once: the engine blocks the name itself,
 /// the time has passed, or the hold is lost.
 pub(crate) fn hold_until(guard: &Guard, until: Instant) -> Option<ReleaseOutcome> {
-    let handle = guard.handle();
+    let handle = guard.shared_handle();
     if !handle.is_own_process() || handle.profile.supports_min_hold {
         return None;
     }

@@ -82,7 +82,7 @@ pub(super) fn report_grant(
         return guard.validity.withhold(Withheld { local });
     }
     let (name, mode, token) = (guard.name(), guard.mode(), guard.token());
-    guard.handle().observer.granted(&Granted { name, mode, token, waited, contended, local });
+    guard.shared_handle().observer.granted(&Granted { name, mode, token, waited, contended, local });
 }
 
 /// When a claim was sent, and the newest token of the name known at that time.

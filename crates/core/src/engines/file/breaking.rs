@@ -15,7 +15,7 @@ use super::{
     table::wait_order::StoredRecord,
     table::{Table, is_alive},
 };
-use crate::{Broken, EngineError, Fault, Name};
+use crate::{Actor, Broken, EngineError, Fault, Name};
 
 /// How often the kernel's list of locks is read to find the lock of a process.
 const LIST_READS: usize = 5;
@@ -64,11 +64,11 @@ impl FileEngine {
         stored: &StoredRecord,
     ) -> Result<Broken, EngineError> {
         let (record, pid) = (&stored.record, stored.record.process.pid);
+        let (owner, _) = Actor::split(&record.owner);
         let why = "a kernel lock ends only with its holder";
         if !(record.stops_on_term && record.process.is_running()) {
             return Err(denied_error(format!(
-                "pid {pid} ({}) holds it and does not stop on request: {why}; end that process",
-                record.owner
+                "pid {pid} ({owner}) holds it and does not stop on request: {why}; end that process"
             )));
         }
         if !record.is_broken() {
@@ -76,9 +76,8 @@ impl FileEngine {
             // lock.
             if !self.has_flock(lock_file, pid) {
                 return Err(denied_error(format!(
-                    "pid {pid} ({}) holds it by the state file, but the kernel shows no lock of that process on its file: {why}; find \
-                     out who holds it",
-                    record.owner
+                    "pid {pid} ({owner}) holds it by the state file, but the kernel shows no lock of that process on its file: {why}; find \
+                     out who holds it"
                 )));
             }
             let broken_offset = record_offset(stored.slot) + BROKEN_AT;
@@ -90,15 +89,11 @@ impl FileEngine {
             }
             match signal_sent {
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                    return Err(denied_error(format!(
-                        "pid {pid} ({}) holds it and is another user's",
-                        record.owner
-                    )));
+                    return Err(denied_error(format!("pid {pid} ({owner}) holds it and is another user's")));
                 }
                 Err(error) if error.raw_os_error() != Some(Errno::ESRCH as i32) => {
                     return Err(denied_error(format!(
-                        "pid {pid} ({}) cannot be asked to stop: {error}",
-                        record.owner
+                        "pid {pid} ({owner}) cannot be asked to stop: {error}"
                     )));
                 }
                 // The process has just ended.
@@ -115,7 +110,7 @@ impl FileEngine {
         }
         Err(EngineError::new(
             Fault::Retry,
-            format!("pid {pid} ({}) was asked to stop and still holds it", record.owner),
+            format!("pid {pid} ({owner}) was asked to stop and still holds it"),
         ))
     }
 

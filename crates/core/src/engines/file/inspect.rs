@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use nix::sys::stat::lstat;
 
 use super::{
+    diagnose,
     dir::encode::{self, Decoded},
     dir::open::{Access, SAFE_FLAGS},
     engine::FileEngine,
@@ -20,8 +21,8 @@ use super::{
     table::{is_alive, read_records, record_zero},
 };
 use crate::{
-    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Lineage, Mode, Name, View,
-    WaiterView, pure::lock_state::MIN_HOLD_OWNER,
+    BoxFuture, Broken, Diagnostic, EngineError, Guarantee, HolderView, Inspect, Instant, Lineage, Mode, Name,
+    View, WaiterView, pure::lock_state::MIN_HOLD_OWNER,
 };
 
 /// How often a table that changes during the read is read, before torn records are left out.
@@ -42,6 +43,10 @@ impl Inspect for FileEngine {
                 self.dir.lock_dir(Access::ExistingToRead)?.and_then(|lock_dir| lock_dir.sharing_group);
             Ok(guarantee(&self.dir.path, sharing_group, self.dir.file_system_type()))
         })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, EngineError>> {
+        Box::pin(async move { Ok(diagnose::diagnose(self)) })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
@@ -212,24 +217,17 @@ impl FileEngine {
 /// A hold, or a minimum hold time, as an operator sees it.
 fn holder_view(record: &Record, now: Instant) -> HolderView {
     let is_min_hold = record.state == RecordState::MinHold;
-    HolderView {
-        id: record.id.to_string(),
-        owner: if is_min_hold { MIN_HOLD_OWNER.to_owned() } else { record.owner.to_string() },
-        token: Some(record.token),
-        held: Some(now.since(record.since)),
-        remaining: is_min_hold.then(|| record.min_hold_until.since(now)),
-        of_session: false,
-        foreign: false,
-    }
+    let owner = if is_min_hold { MIN_HOLD_OWNER.to_owned() } else { record.owner.to_string() };
+    let remaining = is_min_hold.then(|| record.min_hold_until.since(now));
+    HolderView::new(record.id.to_string(), owner)
+        .token(Some(record.token))
+        .times(Some(now.since(record.since)), remaining)
 }
 
 /// A waiter as an operator sees it.
 fn waiter_view(record: &Record, now: Instant) -> WaiterView {
-    WaiterView {
-        id: record.id.to_string(),
-        owner: record.owner.to_string(),
-        waiting: Some(now.since(record.since)),
-    }
+    let (id, owner) = (record.id.to_string(), record.owner.to_string());
+    WaiterView::new(id, owner, Some(now.since(record.since))).of_mode(record.mode)
 }
 
 /// Adds the flock of another program to the view, as a holder or as a waiter.
@@ -239,11 +237,11 @@ fn add_foreign_flock(view: &mut View, flock: Flock) {
         Some(program) => format!("{program} ({id})"),
         None => id.clone(),
     };
+    let mode = if flock.exclusive { Mode::Exclusive } else { Mode::Shared };
     if flock.waits {
-        view.waiters.push(WaiterView { id, owner, waiting: None });
+        view.waiters.push(WaiterView::new(id, owner, None).of_mode(mode));
         return;
     }
-    view.mode = view.mode.or(Some(if flock.exclusive { Mode::Exclusive } else { Mode::Shared }));
-    let (token, held, remaining, of_session) = (None, None, None, false);
-    view.holders.push(HolderView { id, owner, token, held, remaining, of_session, foreign: true });
+    view.mode = view.mode.or(Some(mode));
+    view.holders.push(HolderView { mode: Some(mode), foreign: true, ..HolderView::new(id, owner) });
 }

@@ -16,6 +16,7 @@
 
 mod breaking;
 mod claims;
+mod diagnose;
 mod dir;
 mod engine;
 mod error;
@@ -33,6 +34,7 @@ mod table;
 mod take;
 mod wake;
 
+pub use diagnose::{LimitIds, PlaceIds, diagnose_limits, diagnose_place, is_on_overlay};
 pub use dir::network_file_system;
 pub use engine::FileEngine;
 pub use kernel::clock::boot_time_ahead;

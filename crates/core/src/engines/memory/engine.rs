@@ -142,6 +142,7 @@ fn profile() -> Profile {
         breaking: Breaking::Lease,
         no_memos: None,
         no_conversion: None,
+        no_handles: None,
         ttl: TTL,
         request_timeout: REQUEST_LIFE,
         request_life: REQUEST_LIFE,

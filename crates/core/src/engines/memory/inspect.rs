@@ -1,7 +1,9 @@
 //! Inspection of a store.
 
-use super::MemoryEngine;
-use crate::{BoxFuture, Broken, EngineError, Guarantee, Inspect, Level, Loss, Name, Notification, View};
+use super::{MemoryEngine, diagnose::diagnose};
+use crate::{
+    BoxFuture, Broken, Diagnostic, EngineError, Guarantee, Inspect, Level, Loss, Name, Notification, View,
+};
 
 impl MemoryEngine {
     fn list_now(&self, prefix: &str) -> Vec<View> {
@@ -49,6 +51,10 @@ impl Inspect for MemoryEngine {
             "Everything is lost when the process ends.",
         ];
         Box::pin(async move { Ok(Guarantee::new(Level::LeaseBounded, &notes)) })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, EngineError>> {
+        Box::pin(async move { Ok(vec![diagnose()]) })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {

@@ -113,21 +113,13 @@ impl<C> LockState<C> {
 
 fn holder_view<C>(holder: &Holder<C>, now: Instant) -> HolderView {
     let owner = if matches!(holder.state, HoldState::MinHold) { MIN_HOLD_OWNER } else { &holder.owner };
-    HolderView {
-        id: holder.id.to_string(),
-        owner: owner.to_owned(),
-        token: Some(holder.token.number),
-        held: Some(now.since(holder.since)),
-        remaining: (holder.expires != Instant::NEVER).then(|| holder.expires.since(now)),
-        of_session: false,
-        foreign: false,
-    }
+    let remaining = (holder.expires != Instant::NEVER).then(|| holder.expires.since(now));
+    HolderView::new(holder.id.to_string(), owner.to_owned())
+        .token(Some(holder.token.number))
+        .times(Some(now.since(holder.since)), remaining)
 }
 
 fn waiter_view<C>(waiter: &Waiter<C>, now: Instant) -> WaiterView {
-    WaiterView {
-        id: waiter.id.to_string(),
-        owner: waiter.owner.as_ref().to_owned(),
-        waiting: Some(now.since(waiter.since)),
-    }
+    let (id, owner) = (waiter.id.to_string(), waiter.owner.as_ref().to_owned());
+    WaiterView::new(id, owner, Some(now.since(waiter.since))).of_mode(waiter.mode)
 }

@@ -1,4 +1,4 @@
--- Extends locks; sets a missing lock again, if `set_again` is 1.
+-- Extends locks, and never shortens them; sets a missing lock again, if `set_again` is 1.
 --
 -- KEYS[i] lock · ARGV, 3 each: side · id · "<token> <ttl ms> <set again> <quarantine ms>"
 --   set again  1: a majority has the lock elsewhere, so a missing one is set again
@@ -20,7 +20,10 @@ local function renew_item(lock, side, id, text)
     if block.id == id and block.first ~= token then
       return 'gone'
     end
-    call('PEXPIRE', lock, ttl)
+    -- A shorter renewal may arrive after a longer one.
+    if call('PTTL', lock) < tonumber(ttl) then
+      call('PEXPIRE', lock, ttl)
+    end
     return 'extended ' .. int(now_us) .. ' ' .. int(data_age)
   elseif value == 'broken-' .. id or block.id == id and block.ended == 'b' then
     return 'broken'

@@ -5,9 +5,16 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{BoxFuture, Clock, Contact, EngineError, Fault, Name};
+use leasehold_core::{BoxFuture, Clock, Contact, Diagnostic, EngineError, Fault, Name};
 
-use super::{super::config::Config, open::open, pinned::Pinned};
+use super::{
+    super::{
+        config::Config,
+        diagnose::{Subject, diagnose},
+    },
+    open::open,
+    pinned::Pinned,
+};
 use crate::{
     database::Failed,
     session::{
@@ -85,6 +92,10 @@ impl SessionServer for Sessions {
         let lock = self.key(name)?;
         let (waiters, poller) = (Some(lock.beside("waiters")), Some(lock.beside("poller")));
         Ok(NameKeys { lock, waiters, poller })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, Failed>> {
+        Box::pin(diagnose(&self.config, &Subject::Sessions))
     }
 
     fn has_shared_locks(&self) -> bool {

@@ -9,9 +9,13 @@ mod statements;
 
 use std::sync::{Arc, Weak};
 
-use leasehold_core::{BoxFuture, Contact, EngineError, Env, Modes, Name};
+use leasehold_core::{BoxFuture, Contact, Diagnostic, EngineError, Env, Modes, Name};
 
-use super::{config::Config, dial::within_dial_limit};
+use super::{
+    config::Config,
+    diagnose::{Subject, diagnose},
+    dial::within_dial_limit,
+};
 use crate::{
     SessionEngine, SessionOptions,
     database::Failed,
@@ -68,6 +72,10 @@ impl SessionServer for PostgresSessions {
         let lock = self.options.lock_key.postgres(&self.text(name)).map_err(EngineError::from)?;
         let (waiters, poller) = (Some(lock.beside("waiters")), Some(lock.beside("poller")));
         Ok(NameKeys { lock, waiters, poller })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, Failed>> {
+        Box::pin(diagnose(&self.config, &Subject::Sessions))
     }
 
     fn has_shared_locks(&self) -> bool {

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use leasehold_core::{
-    BoxFuture, Claim, ClaimId, Contact, EngineError, Env, Fault, Guarantee, How, Instant, Lineage, Mode, Name,
+    BoxFuture, Claim, ClaimId, Contact, Diagnostic, EngineError, Env, Fault, Guarantee, How, Instant,
+    Lineage, Mode, Name,
 };
 
 use super::{KeyedClaim, NumberedSession, SessionClient, ended, lock_mutex};
@@ -93,6 +94,10 @@ impl SessionServer for Opener {
 
     fn has_shared_locks(&self) -> bool {
         false
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, Failed>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     fn permit_keys(&self, _: &Name, _: u32) -> Result<(Vec<Key>, Key), EngineError> {

@@ -1,0 +1,203 @@
+//! One name of one engine, as the page shows it.
+
+use leasehold::{Mode, View};
+
+use crate::{
+    html::{link, visible},
+    time::millis,
+};
+
+/// How many characters of a claim id are shown. The whole id is not shown: on engines where it is all that a request
+/// must prove, a reader of the page could end the claim.
+const SHOWN_ID_CHARS: usize = 8;
+/// How much two measurements of the same moment may differ. Within this time the earlier one is kept, so that a row
+/// does not change while nothing happens.
+const SAME_MOMENT_MS: u64 = 2000;
+
+/// A name with its holders and waiters. Times are times of day of this machine in milliseconds, so that the page can
+/// count on without new rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    /// How other programs find the name.
+    pub(crate) key: String,
+    pub(crate) mode: String,
+    pub(crate) holders: Vec<Holder>,
+    pub(crate) waiters: Vec<Waiter>,
+    pub(crate) problem: Option<String>,
+    pub(crate) note: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) id: String,
+    pub(crate) owner: String,
+    pub(crate) token: Option<u64>,
+    /// Since when it holds the name.
+    pub(crate) since: Option<u64>,
+    /// When its lease ends, unless renewed.
+    pub(crate) until: Option<u64>,
+    pub(crate) of_session: bool,
+    pub(crate) foreign: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) id: String,
+    pub(crate) owner: String,
+    /// Since when it waits.
+    pub(crate) since: Option<u64>,
+}
+
+/// The rows of a look at `now`, sorted by name. `before` are the rows of the look before.
+pub(crate) fn rows(views: &[View], now: u64, before: &[Row]) -> Vec<Row> {
+    let mut rows: Vec<_> = views
+        .iter()
+        .map(|view| {
+            let at = before.binary_search_by(|row| row.name.as_str().cmp(view.name.as_str()));
+            Row::new(view, now, at.ok().map(|at| &before[at]))
+        })
+        .collect();
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    rows
+}
+
+impl Row {
+    /// The row of a view that was read at `now`. `before`: the row of the name in the look before.
+    pub(crate) fn new(view: &View, now: u64, before: Option<&Self>) -> Self {
+        let holders = view.holders.iter().map(|holder| {
+            let known = before.and_then(|row| {
+                row.holders.iter().find(|other| other.id == holder.id && other.token == holder.token)
+            });
+            let since = holder.held.map(|held| now.saturating_sub(millis(held)));
+            let until = holder.remaining.map(|left| now.saturating_add(millis(left)));
+            Holder {
+                id: holder.id.clone(),
+                owner: holder.owner.clone(),
+                token: holder.token,
+                since: same_moment(since, known.and_then(|known| known.since)),
+                until: same_moment(until, known.and_then(|known| known.until)),
+                of_session: holder.of_session,
+                foreign: holder.foreign,
+            }
+        });
+        let waiters = view.waiters.iter().map(|waiter| {
+            let known = before.and_then(|row| row.waiters.iter().find(|other| other.id == waiter.id));
+            let since = waiter.waiting.map(|waiting| now.saturating_sub(millis(waiting)));
+            let since = same_moment(since, known.and_then(|known| known.since));
+            Waiter { id: waiter.id.clone(), owner: waiter.owner.clone(), since }
+        });
+        Self {
+            name: view.name.as_str().to_owned(),
+            key: view.key.clone(),
+            mode: view.mode.map_or_else(|| "free".to_owned(), mode_text),
+            holders: holders.collect(),
+            waiters: waiters.collect(),
+            problem: view.problem.clone(),
+            note: view.note.clone(),
+        }
+    }
+
+    /// Since when the oldest waiter waits.
+    pub(crate) fn oldest_wait(&self) -> Option<u64> {
+        self.waiters.iter().filter_map(|waiter| waiter.since).min()
+    }
+
+    /// Since when the oldest holder holds it.
+    pub(crate) fn held_since(&self) -> Option<u64> {
+        self.holders.iter().filter_map(|holder| holder.since).min()
+    }
+
+    /// The holder in one line.
+    pub(crate) fn holder_text(&self) -> String {
+        match (&self.problem, self.holders.split_first()) {
+            (Some(problem), _) => format!("unreadable: {problem}"),
+            (None, None) => "-".to_owned(),
+            (None, Some((first, []))) => first.owner_text(),
+            (None, Some((first, others))) => format!("{} and {} more", first.owner_text(), others.len()),
+        }
+    }
+
+    /// The address of its page.
+    pub(crate) fn link(&self, engine: &str) -> String {
+        link("/name", &[("engine", engine), ("name", &self.name)])
+    }
+}
+
+impl Holder {
+    /// Its owner, marked if another program holds the name.
+    pub(crate) fn owner_text(&self) -> String {
+        let mark = if self.foreign { " (foreign)" } else { "" };
+        format!("{}{mark}", self.owner)
+    }
+
+    /// What ends the hold, where no time is known.
+    pub(crate) const fn end_text(&self) -> &'static str {
+        if self.of_session { "with its session" } else { "no expiry" }
+    }
+}
+
+/// The begin of a claim id, enough to compare two of them by eye.
+pub(crate) fn short_id(id: &str) -> String {
+    let short: String = id.chars().take(SHOWN_ID_CHARS).collect();
+    if short.len() == id.len() { visible(&short) } else { visible(&short) + "…" }
+}
+
+fn same_moment(measured: Option<u64>, known: Option<u64>) -> Option<u64> {
+    match (measured, known) {
+        (Some(measured), Some(known)) if measured.abs_diff(known) < SAME_MOMENT_MS => Some(known),
+        (measured, _) => measured,
+    }
+}
+
+fn mode_text(mode: Mode) -> String {
+    match mode.limit() {
+        Some(limit) => format!("permit (limit {limit})"),
+        None => mode.word().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold::{HolderView, Name, WaiterView};
+
+    use super::*;
+
+    fn view(held_ms: u64, left_ms: u64) -> View {
+        let mut view = View::free(Name::new("n").unwrap(), "k".into());
+        let times = (Some(Duration::from_millis(held_ms)), Some(Duration::from_millis(left_ms)));
+        view.holders
+            .push(HolderView::new("0123456789".into(), "o".into()).token(Some(3)).times(times.0, times.1));
+        view.waiters.push(WaiterView::new("w".into(), "p".into(), times.0));
+        view
+    }
+
+    #[test]
+    fn a_row_changes_only_when_something_happened() {
+        let first = rows(&[view(1000, 9000)], 50_000, &[]);
+        assert_eq!((first[0].held_since(), first[0].holders[0].until), (Some(49_000), Some(59_000)));
+        let second = rows(&[view(2003, 7990)], 51_000, &first);
+        assert_eq!(first, second, "the measurement differs by some milliseconds");
+        let renewed = rows(&[view(3000, 10_000)], 52_000, &second);
+        assert_eq!((renewed[0].held_since(), renewed[0].holders[0].until), (Some(49_000), Some(62_000)));
+    }
+
+    #[test]
+    fn the_holder_is_one_line() {
+        let mut view = view(1, 1);
+        view.holders[0].foreign = true;
+        assert_eq!(Row::new(&view, 0, None).holder_text(), "o (foreign)");
+        view.holders.push(view.holders[0].clone());
+        assert_eq!(Row::new(&view, 0, None).holder_text(), "o (foreign) and 1 more");
+        view.problem = Some("not a lock".into());
+        assert_eq!(Row::new(&view, 0, None).holder_text(), "unreadable: not a lock");
+    }
+
+    #[test]
+    fn a_whole_id_is_not_shown() {
+        assert_eq!(short_id("0123456789"), "01234567…");
+        assert_eq!(short_id("abc"), "abc");
+    }
+}

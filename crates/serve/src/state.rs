@@ -1,0 +1,201 @@
+//! What all requests share: the engines with their last looks, the history, and what says that the server stops.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use leasehold::{Diagnostic, Guarantee, Locks, View};
+use leasehold_ops::{
+    series::{NameFilter, Totals},
+    waits,
+};
+use tokio::sync::{Semaphore, watch};
+
+use crate::{audit::Audit, guard::Access, history::History, row::Row, table::Query, table::Selection, time};
+
+/// How many pages may follow the changes at the same time.
+const MAX_STREAMS: usize = 64;
+/// A look older than this is shown as out of date, in milliseconds.
+pub(crate) const STALE_MS: u64 = 5000;
+
+/// The state of the server.
+pub(crate) struct Shared {
+    pub(crate) engines: Vec<EngineState>,
+    pub(crate) history: Mutex<History>,
+    pub(crate) access: Access,
+    /// Where breaks are recorded; `None`: this page cannot break holds.
+    pub(crate) audit: Option<Audit>,
+    /// The number of looks so far. It changes after each look.
+    pub(crate) looks: watch::Sender<u64>,
+    /// Becomes true when the server stops.
+    pub(crate) stopping: watch::Sender<bool>,
+    /// The names that have series of their own in the metrics.
+    pub(crate) metrics_names: NameFilter,
+    /// Deadlocks and long waits.
+    waits: RwLock<Arc<Vec<waits::Finding>>>,
+    /// The right to follow the changes.
+    pub(crate) streams: Arc<Semaphore>,
+    /// Breaks that have begun. All permits are free when none is going on.
+    pub(crate) breaks: Arc<Semaphore>,
+    /// The last selections, with the number of the look that they are of.
+    selections: Mutex<Vec<(u64, Query, Arc<Selection>)>>,
+}
+
+/// How many breaks may go on at the same time.
+pub(crate) const MAX_BREAKS: u32 = 8;
+
+/// An engine.
+pub(crate) struct EngineState {
+    pub(crate) label: String,
+    pub(crate) locks: Locks,
+    /// The locks by which holds are ended, if they are others.
+    pub(crate) breaker: Option<Locks>,
+    /// What happened since the start, as counts.
+    totals: Mutex<Totals>,
+    look: RwLock<Arc<Look>>,
+    health: RwLock<Arc<Health>>,
+}
+
+/// The last look at an engine.
+#[derive(Default)]
+pub(crate) struct Look {
+    /// The rows, sorted by name; those of an earlier look if this one failed.
+    pub(crate) rows: Vec<Row>,
+    /// The answer of the engine from which the rows are made.
+    pub(crate) views: Arc<Vec<View>>,
+    /// The time of day of the last look that succeeded, in milliseconds.
+    pub(crate) at: Option<u64>,
+    /// Why the last look failed.
+    pub(crate) error: Option<String>,
+}
+
+/// What the engine promises and what is wrong with it.
+#[derive(Default)]
+pub(crate) struct Health {
+    /// The guarantee, or why it is not known; `None`: not asked yet.
+    pub(crate) guarantee: Option<Result<Guarantee, String>>,
+    /// The diagnostics, or why they are not known.
+    pub(crate) diagnostics: Option<Result<Vec<Diagnostic>, String>>,
+}
+
+impl Shared {
+    pub(crate) fn new(engines: Vec<EngineState>, access: Access, audit: Option<Audit>) -> Self {
+        Self {
+            engines,
+            history: Mutex::default(),
+            access,
+            audit,
+            looks: watch::Sender::new(0),
+            stopping: watch::Sender::new(false),
+            metrics_names: NameFilter::default(),
+            waits: RwLock::default(),
+            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
+            breaks: Arc::new(Semaphore::new(MAX_BREAKS as usize)),
+            selections: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Deadlocks and long waits, as they were found last.
+    pub(crate) fn waits(&self) -> Arc<Vec<waits::Finding>> {
+        Arc::clone(&self.waits.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_waits(&self, found: Vec<waits::Finding>) {
+        *self.waits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(found);
+    }
+
+    /// The engine with this label, and its number.
+    pub(crate) fn engine(&self, label: &str) -> Option<(usize, &EngineState)> {
+        self.engines.iter().enumerate().find(|(_, engine)| engine.label == label)
+    }
+
+    /// The rows that a query selects now. Pages with the same query share one selection.
+    pub(crate) fn select(&self, query: &Query) -> Arc<Selection> {
+        let number = *self.looks.borrow();
+        let mut selections = self.selections.lock().unwrap_or_else(PoisonError::into_inner);
+        selections.retain(|(of, _, _)| *of == number);
+        if let Some((_, _, selection)) = selections.iter().find(|(_, known, _)| known == query) {
+            return Arc::clone(selection);
+        }
+        let selection = Arc::new(Selection::new(self, query));
+        if selections.len() < MAX_STREAMS {
+            selections.push((number, query.clone(), Arc::clone(&selection)));
+        }
+        selection
+    }
+}
+
+impl EngineState {
+    pub(crate) fn new(label: String, locks: Locks, breaker: Option<Locks>) -> Self {
+        Self {
+            label,
+            locks,
+            breaker,
+            totals: Mutex::default(),
+            look: RwLock::default(),
+            health: RwLock::default(),
+        }
+    }
+
+    pub(crate) fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the engine last listed, for what looks at several engines together.
+    pub(crate) fn wait_look<'a>(&'a self, look: &'a Look) -> waits::Look<'a> {
+        waits::Look { engine: &self.label, fifo: self.locks.profile().fifo, views: &look.views }
+    }
+
+    pub(crate) fn look(&self) -> Arc<Look> {
+        Arc::clone(&self.look.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_look(&self, look: Look) {
+        *self.look.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(look);
+    }
+
+    pub(crate) fn health(&self) -> Arc<Health> {
+        Arc::clone(&self.health.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_health(&self, health: Health) {
+        *self.health.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(health);
+    }
+
+    /// The locks by which holds are ended.
+    pub(crate) fn breaker(&self) -> &Locks {
+        self.breaker.as_ref().unwrap_or(&self.locks)
+    }
+}
+
+impl Look {
+    /// Whether the rows are out of date at `now`.
+    pub(crate) fn is_stale(&self, now: u64) -> bool {
+        self.at.is_none_or(|at| at.saturating_add(STALE_MS) < now)
+    }
+
+    /// The state of the engine in one line.
+    pub(crate) fn state_text(&self, now: u64) -> String {
+        let age = self.at.map(|at| time::short(now.saturating_sub(at)));
+        match (&self.error, age) {
+            (None, None) => "not looked at yet".to_owned(),
+            (None, Some(_)) if !self.is_stale(now) => "up to date".to_owned(),
+            (None, Some(age)) => format!("out of date: the last look was {age} ago"),
+            (Some(error), None) => format!("away: {error}"),
+            (Some(error), Some(age)) => format!("away, seen {age} ago: {error}"),
+        }
+    }
+}
+
+impl Health {
+    /// The level as a word.
+    pub(crate) fn level(&self) -> String {
+        match &self.guarantee {
+            None => "not asked yet".to_owned(),
+            Some(Ok(guarantee)) => guarantee.level.to_string(),
+            Some(Err(_)) => "not known".to_owned(),
+        }
+    }
+}
