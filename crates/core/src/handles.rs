@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    Error, ErrorKind, Grant, Guard, GuardEnd, Handle, Hold, Instant, Locks, Name, Previous, Renewed,
+    Error, ErrorKind, Grant, Guard, GuardEnd, Handle, Hold, Instant, Locks, Loss, Name, Previous, Renewed,
     contract::time::format_duration,
     driver::local::{Terms, already_here},
     guard::Stage,
@@ -156,7 +156,8 @@ impl Locks {
         self.handle().keeper.block_on(self.extend_handle(handle))?
     }
 
-    /// Releases the hold of a handle, after it has asked the engine whether the hold still exists.
+    /// Releases the hold of a handle, after it has asked the engine whether the hold still exists. Of a hold that an
+    /// operator broke, this frees the name for the next holder, which waits for the end of the broken one.
     ///
     /// # Errors
     /// As [`resume`](Self::resume), and as [`Guard::release`]: [`is_lost`](Error::is_lost) if the hold had ended
@@ -169,7 +170,12 @@ impl Locks {
         // asked for the hold first.
         let shortest = *self.profile().ttl.start();
         let ttl = handle.ttl().min(RELEASED_WITHIN).max(shortest);
-        self.ask_to_extend(&handle.clone().with_ttl(ttl)).await?;
+        let asked = self.ask_to_extend(&handle.clone().with_ttl(ttl)).await;
+        if asked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Lost(Loss::Broken)) {
+            // The next holder waits for the end of the broken one, and this is it.
+            let _ = self.shared().release_handle(handle).await;
+        }
+        asked?;
         self.shared().release_handle(handle).await.map_err(|error| error.of_name(handle.name()))
     }
 

@@ -57,10 +57,11 @@ async fn steps<L: Look>(
     waiting: Waiting,
     look: &L,
 ) -> Result<Turn<L::Done, L::Open>, Error> {
+    // The limit of the waits counts from here, as that of all steps together.
+    let began_at = locks.shared().now();
     if let ControlFlow::Break(done) = look.look().await? {
         return Ok(Turn::Done(done));
     }
-    let began_at = locks.shared().now();
     match request.try_acquire().await {
         Ok(guard) => return turn_under(guard, look).await,
         Err(error) if error.kind() == ErrorKind::Taken && waiting != Waiting::Never => {}

@@ -406,6 +406,25 @@ fn a_limited_run_ends_in_time_at_each_request_without_an_answer() {
     }
 }
 
+/// The time of a slow first look is a part of the limit: the end of the wait is reported as such, not as an engine that
+/// does not answer.
+#[test]
+fn a_wait_after_a_slow_look_ends_as_a_wait() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let ((holder, ..), (locks, slow)) = (new_client(&store, &env), slow_client(&store, &env));
+        let _guard = holder.mutex("k").acquire().await.unwrap();
+        let never = async |_: &Guard| -> Result<&str, Infallible> { panic!("it must not run") };
+        slow.hold_requests(Verb::Inspect);
+        let mut run = std::pin::pin!(locks.once("k").run_within(LIMIT, never));
+        assert!(timeout(LIMIT / 2, run.as_mut()).await.is_err(), "it looks");
+        slow.open(Verb::Inspect);
+        let error = not_begun(run.await);
+        assert!(error.is_timed_out(), "{error}");
+    });
+}
+
 #[test]
 fn a_run_that_is_dropped_at_any_poll_stores_all_or_nothing() {
     let world = World::new();

@@ -62,6 +62,11 @@ pub(super) async fn open(
     let (row, start) = tokio::join!(biased; identity, ServerStart::read(&dialed.client));
     let (server, start) =
         (ServerIdentity::read(&row.map_err(explain_pooler)?)?, start.map_err(explain_pooler)?);
+    let is_pooled = may_be_pooled || !server.has_options;
+    if is_pooled {
+        // Before anything is set: a session that other programs get afterwards is to be as it was.
+        check_not_shared(config, &dialed.client, server.pid).await?;
+    }
     let mark = format!("{:032x}", env.lineage().get());
     let (names, values) = settings(&mark);
     let values: [&(dyn ToSql + Sync); 2] = [&names, &values];
@@ -72,13 +77,10 @@ pub(super) async fn open(
     let pin = pin.map_err(explain_pooler)?;
     let prepared = prepared.map_err(|error| explain_pooler(classify(&error, Stage::BeforeCommit)))?;
     let identity = Identity { pid: server.pid, mark, lineage: start.lineage };
-    if is_pin_of(&pin, &identity)? && (may_be_pooled || !server.has_options) {
-        check_not_shared(config, &dialed.client, &identity).await?;
-    }
     let found = [column(&pin, 2)?, column(&pin, 3)?, column(&pin, 4)?, column(&pin, 5)?];
     let has_timeouts = !server.is_tcp || are_wanted_timeouts(found);
     let Connected { client, life, local_address } = dialed;
-    let path = path(local_address, server.client_address, may_be_pooled || !server.has_options);
+    let path = path(local_address, server.client_address, is_pooled);
     let session_life = Arc::clone(&life);
     let opened = PinnedSession {
         client,
@@ -186,15 +188,10 @@ fn path(local: Option<String>, seen: Option<String>, is_pooled: bool) -> Path {
     }
 }
 
-/// Whether the row of [`PIN`] is of this session.
-fn is_pin_of(row: &Row, identity: &Identity) -> Result<bool, Failed> {
-    Ok(column::<i32>(row, 0)? == identity.pid && column::<&str>(row, 1)? == identity.mark)
-}
-
 /// Behind a pooler: fails unless the pooler gives each client a session of its own. While the first client is in a
 /// transaction, a second client gets another session of the server. When the transaction has ended, a pooler that
 /// shares sessions serves the second client by the session of the first one.
-async fn check_not_shared(config: &Config, client: &Client, identity: &Identity) -> Result<(), Failed> {
+async fn check_not_shared(config: &Config, client: &Client, pid: i32) -> Result<(), Failed> {
     let run = async |text: &str| {
         let ran = client.batch_execute(text).await;
         ran.map_err(|error| explain_pooler(classify(&error, Stage::BeforeCommit)))
@@ -207,7 +204,7 @@ async fn check_not_shared(config: &Config, client: &Client, identity: &Identity)
     let second_pid = pid_of(&second.client).await?;
     run("COMMIT").await?;
     for _ in 0..3 {
-        if pid_of(&second.client).await? != second_pid || second_pid == identity.pid {
+        if pid_of(&second.client).await? != second_pid || second_pid == pid {
             return Err(not_pinned());
         }
     }

@@ -3,12 +3,20 @@
 use leasehold_core::{Env, Inspect, Level, Locks};
 use leasehold_sql::postgres::{Config, SessionOptions, session_engine};
 use leasehold_testkit::server::PgBouncer;
+use tokio_postgres::{Client, Connection, NoTls, SimpleQueryMessage, Socket, tls::NoTlsStream};
 
 use super::rig::{SessionRig, at_once, engine_of};
 use crate::rig::{PATIENCE, acquire};
 
 fn locks_behind(pooler: &PgBouncer) -> Locks {
     Locks::builder(engine_of("postgres", pooler.port(), at_once())).build()
+}
+
+async fn connect(
+    pooler: &PgBouncer,
+) -> Result<(Client, Connection<Socket, NoTlsStream>), tokio_postgres::Error> {
+    let mut config = tokio_postgres::Config::new();
+    config.host("127.0.0.1").port(pooler.port()).user("postgres").dbname("postgres").connect(NoTls).await
 }
 
 /// F55: an unlock in another session than the lock would free nothing, and two clients in one session would both hold.
@@ -21,6 +29,21 @@ fn poolers_that_share_sessions_are_refused() {
             let error = locks_behind(&pooler).mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
             let says_why = error.is_misconfigured() && error.to_string().contains("pool_mode = session");
             assert!(says_why, "{mode}: {error}");
+        }
+        // Other programs get the sessions that the pooler shared.
+        for _ in 0..3 {
+            let (client, connection) = rig.run(connect(&pooler)).unwrap();
+            let shown = rig.run(async {
+                tokio::select! {
+                    shown = client.simple_query("SHOW search_path") => shown.unwrap(),
+                    ended = connection => panic!("the pooler closed the connection: {ended:?}"),
+                }
+            });
+            let value = shown.iter().find_map(|message| match message {
+                SimpleQueryMessage::Row(row) => row.get(0),
+                _ => None,
+            });
+            assert_eq!(value, Some("\"$user\", public"), "{mode}");
         }
     }
     assert_eq!(rig.advisory_locks(), [""; 0]);
