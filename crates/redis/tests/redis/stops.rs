@@ -284,7 +284,7 @@ impl ServerAndModel<'_> {
     fn compare(&mut self) {
         let (now, mut reply) = self.real.run(LOOK, (0, 0), &self.lock, &[SIDE.to_owned()]);
         let view = self.queue.view(&name(self.run), "", now);
-        let waiters: Vec<(String, String, u64)> = read(reply.pop().unwrap());
+        let waiters: Vec<(String, String, u64, String, u64, u64)> = read(reply.pop().unwrap());
         let holders: Vec<[String; 9]> = read(reply.pop().unwrap());
         let mut on_server: Vec<(String, u64)> = Vec::new();
         for [id, _, _, _, token, _, remaining, _, state] in holders {
