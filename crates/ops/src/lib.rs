@@ -1,4 +1,4 @@
-//! What the tools for operators share: [`changes`] tells what happened between two looks at the locks of an engine;
+//! What the tools for operators share: [`Looks`] tells what happened between two looks at the locks of an engine;
 //! [`series`] writes what is known of several engines, and of runs, in the text format of Prometheus; [`waits`] tells
 //! who waits for whom.
 //!

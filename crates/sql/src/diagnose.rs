@@ -12,6 +12,7 @@ const MAX_CLOCK_OFFSET: Duration = Duration::from_secs(1);
 pub(crate) const LONG_TRANSACTION: Duration = Duration::from_secs(600);
 /// From this age on a transaction that uses our tables delays locks: a third of the default ttl, which is the time
 /// between two renewals of a hold.
+#[cfg(feature = "postgres")]
 pub(crate) const LONG_ROW_LOCK: Duration = Duration::from_secs(10);
 /// Fewer free connections than this share (1/n) of all are told. Waiting clients then close theirs.
 const FREE_SHARE: u32 = 8;
@@ -190,6 +191,7 @@ pub(crate) fn clear_text(id: &'static str, advice: &'static str) -> Diagnostic {
 }
 
 /// The lock of another program on one of our tables.
+#[cfg(feature = "postgres")]
 #[derive(Clone, Debug)]
 pub(crate) struct TableLock {
     pub(crate) table: String,
@@ -202,6 +204,7 @@ pub(crate) struct TableLock {
 }
 
 /// Tells a lock of another program on our tables. `end` says how an operator ends the session.
+#[cfg(feature = "postgres")]
 pub(crate) fn table_lock(id: &'static str, locks: &[TableLock], end: &str) -> Diagnostic {
     let worst = locks.iter().max_by_key(|lock| (lock.is_whole, lock.age));
     let Some(lock) = worst.filter(|lock| lock.is_whole || lock.age >= Some(LONG_ROW_LOCK)) else {
@@ -286,6 +289,7 @@ mod tests {
         assert!(told.advice.contains("GRANT INSERT, DELETE ON a TO u; GRANT SELECT ON c TO u"), "{told:?}");
     }
 
+    #[cfg(feature = "postgres")]
     #[test]
     fn a_lock_of_rows_is_told_only_when_it_lasts() {
         let lock = |is_whole, age: Option<u64>| TableLock {

@@ -5,6 +5,7 @@
     expect(clippy::disallowed_methods, reason = "the runtime shim of this crate")
 )]
 
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use std::time::{SystemTime, UNIX_EPOCH};
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 use std::{io, thread, time::Duration};
@@ -26,6 +27,7 @@ pub(crate) fn pause(time: Duration) {
 /// Microseconds since 1970 by the system's clock. The tokens of a database without a clock of its own start at this
 /// number, so that they keep growing even after an older file is restored. The diagnostics compare it with the clock of
 /// a server.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) fn wall_micros() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)

@@ -37,6 +37,7 @@ pub(crate) struct CheckedStream {
 pub(crate) enum Cover {
     /// They stay on this machine.
     Local,
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing is encrypted without the feature"))]
     Encrypted,
     Clear,
 }
