@@ -242,16 +242,19 @@ impl Clock for CountingClock {
     }
 }
 
-/// How often the clock of a client of a store is read for the work, and for the same work with an observer.
+/// How often the clock of a client of a store is read for the work, and for the same work with an observer. The least of
+/// ten counts, because the end of a wait starts a thread that may read the clock, too.
 fn clock_readings(store: &Arc<MemoryStore>, work: impl Fn(&Locks)) -> [u64; 2] {
     [None, Some(Arc::new(Notes::default()) as Arc<dyn Observe>)].map(|observer| {
-        let clock = Arc::new(CountingClock(AtomicU64::new(0)));
-        let env = Env { clock: Arc::clone(&clock) as _, ..Env::system() };
-        let engine = Arc::new(MemoryEngine::new(Arc::clone(store)));
-        // The keeper does not start, so that it reads no clock.
-        let builder = Locks::builder(engine).env(env).keeper(Keeper::deferred());
-        work(&observer.into_iter().fold(builder, leasehold_core::Builder::observe).build());
-        clock.0.load(Ordering::Relaxed)
+        let count = |_| {
+            let clock = Arc::new(CountingClock(AtomicU64::new(0)));
+            let env = Env { clock: Arc::clone(&clock) as _, ..Env::system() };
+            let engine = Arc::new(MemoryEngine::new(Arc::clone(store)));
+            let builder = Locks::builder(engine).env(env).keeper(Keeper::deferred());
+            work(&observer.clone().into_iter().fold(builder, leasehold_core::Builder::observe).build());
+            clock.0.load(Ordering::Relaxed)
+        };
+        (0..10).map(count).min().unwrap()
     })
 }
 
