@@ -242,8 +242,8 @@ impl Clock for CountingClock {
     }
 }
 
-/// How often the clock of a client of a store is read for the work, and for the same work with an observer. The least of
-/// ten counts, because the end of a wait starts a thread that may read the clock, too.
+/// How often the clock of a client of a store is read for the work, and for the same work with an observer. The least
+/// of ten counts, because the end of a wait starts a thread that may read the clock, too.
 fn clock_readings(store: &Arc<MemoryStore>, work: impl Fn(&Locks)) -> [u64; 2] {
     [None, Some(Arc::new(Notes::default()) as Arc<dyn Observe>)].map(|observer| {
         let count = |_| {
