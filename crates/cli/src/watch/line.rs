@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use leasehold::{HolderView, WaiterView};
+use leasehold_ops::utc;
 
-use super::utc::utc;
 use crate::{
     json::{self, null, number, string},
     text::{escaped, or_dash, owner_text, short_duration},

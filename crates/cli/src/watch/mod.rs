@@ -2,7 +2,6 @@
 
 mod line;
 mod story;
-mod utc;
 
 pub(crate) use line::Format;
 pub(crate) use story::{Story, Told};

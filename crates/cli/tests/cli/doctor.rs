@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::{
     start::{LEASEHOLD, program},
     tools::{Dir, bare, code, finish, one_line, stderr, stdout},
+    url::of_another_user,
 };
 
 /// The findings with this id.
@@ -237,21 +238,7 @@ fn an_overlay_lowers_the_level() {
 #[test]
 fn a_directory_of_another_user_is_broken() {
     let dir = Dir::new();
-    assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
-    let root = nix::unistd::geteuid().is_root();
-    // Without root, only root's directories certainly belong to another user.
-    let path = if root { dir.locks() } else { "/usr".into() };
-    let mut command = bare(&[]);
-    if root {
-        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        let leasehold = dir.path().join("leasehold");
-        // Copied by another process: a program that another test starts meanwhile would inherit the descriptor that is
-        // open for writing, and the copy could not be executed.
-        assert!(program("cp").arg(LEASEHOLD).arg(&leasehold).status().unwrap().success());
-        command = program("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(leasehold);
-    }
-    command.args(["--url", &format!("file://{}", path.display())]);
+    let (command, path) = of_another_user(&dir);
     let (code, value) = examined(command);
     assert_eq!((code, &value["engine"]), (2, &"file".into()), "{value:#}");
     assert_finding(&value, "reach", "broken", path.to_str().unwrap());

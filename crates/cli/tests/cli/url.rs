@@ -1,12 +1,14 @@
 //! The sources of the URL, and that it is not shown.
 
+use std::{path::PathBuf, process::Command};
+
 use crate::{
     start::{LEASEHOLD, program},
     tools::{Dir, bare, code, finish, one_line, stdout},
 };
 
 /// The path of the lock file, which contains the directory that was used.
-fn key(mut command: std::process::Command) -> String {
+fn key(mut command: Command) -> String {
     command.args(["show", "--json", "x"]);
     let output = finish(command);
     assert_eq!(code(&output), 0, "{output:?}");
@@ -289,9 +291,8 @@ fn an_unusable_directory_is_77_or_78() {
     }
 }
 
-#[test]
-fn another_users_directory_is_77() {
-    let dir = Dir::new();
+/// The command with the URL of a lock directory that its user may not write, and the directory.
+pub(crate) fn of_another_user(dir: &Dir) -> (Command, PathBuf) {
     assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
     let root = nix::unistd::geteuid().is_root();
     // Without root, only root's directories certainly belong to another user.
@@ -300,14 +301,21 @@ fn another_users_directory_is_77() {
     if root {
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let leasehold = dir.path().join("leasehold");
-        // Copied by another process: a program that another test starts meanwhile would inherit the descriptor that is
-        // open for writing, and the copy could not be executed.
-        let copied = program("cp").arg(LEASEHOLD).arg(&leasehold).status();
-        assert!(copied.unwrap().success());
+        // Copied by another process: a program that another test starts meanwhile would inherit the descriptor that
+        // is open for writing, and the copy could not be executed.
+        assert!(program("cp").arg(LEASEHOLD).arg(&leasehold).status().unwrap().success());
         command = program("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(leasehold);
     }
-    command.args(["--url", &format!("file://{}", path.display()), "run", "x", "--", "true"]);
+    command.args(["--url", &format!("file://{}", path.display())]);
+    (command, path)
+}
+
+#[test]
+fn another_users_directory_is_77() {
+    let dir = Dir::new();
+    let (mut command, path) = of_another_user(&dir);
+    command.args(["run", "x", "--", "true"]);
     let output = finish(command);
     assert_eq!(code(&output), 77, "{output:?}");
     assert!(one_line(&output).contains(path.to_str().unwrap()));

@@ -14,18 +14,10 @@ use super::{
     text::{Exposition, braces, unix_seconds},
 };
 
-/// The families that have one sample for a job.
-static SINGLE: [&Family; 9] = [
-    &RUN_BEGIN,
-    &RUN_END,
-    &RUN_SUCCESS,
-    &RUN_EXIT,
-    &RUN_WAIT,
-    &RUN_HOLD,
-    &RUN_LOST,
-    &RUN_HELD,
-    &RUN_HELD_SINCE,
-];
+/// The families that have one sample for a job: all but the ends, which have one for each outcome.
+fn single() -> impl Iterator<Item = &'static Family> {
+    RUN_FAMILIES.into_iter().filter(|family| family.name != RUN_ENDS.name)
+}
 
 /// How a run ended. The words are those of the report of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +95,7 @@ impl RunSeries {
         };
         let labels = series.labels().map(|(key, value)| (key, value.to_owned()));
         let labels = [(labels[0].0, labels[0].1.as_str()), (labels[1].0, labels[1].1.as_str())];
-        for family in SINGLE {
+        for family in single() {
             series.values.extend(value(family, &labels).map(|value| (family.name, value)));
         }
         for outcome in RunOutcome::ALL.map(RunOutcome::as_str) {
@@ -164,7 +156,7 @@ impl RunSeries {
     #[must_use]
     pub fn text(&self) -> String {
         let (mut text, labels) = (Exposition::new(), self.labels());
-        for family in SINGLE {
+        for family in single() {
             if let Some(value) = self.values.get(family.name) {
                 text.sample(family, &labels, *value);
             }

@@ -1,11 +1,26 @@
-//! A time of day as text. Pure.
+//! Times as text for people and records. Pure.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SECONDS_OF_A_DAY: u64 = 86_400;
 
+/// A duration, written in its two largest units.
+#[must_use]
+pub fn short_duration(time: Duration) -> String {
+    let (secs, millis) = (time.as_secs(), time.subsec_millis());
+    match secs {
+        0 => format!("{millis}ms"),
+        1..10 => format!("{secs}.{}s", millis / 100),
+        10..60 => format!("{secs}s"),
+        60..3600 => format!("{}m{:02}s", secs / 60, secs % 60),
+        3600..86_400 => format!("{}h{:02}m", secs / 3600, secs / 60 % 60),
+        _ => format!("{}d{:02}h", secs / 86_400, secs / 3600 % 24),
+    }
+}
+
 /// A time as RFC 3339 has it, in UTC and with milliseconds. A clock before 1970 shows the beginning of 1970.
-pub(crate) fn utc(time: SystemTime) -> String {
+#[must_use]
+pub fn utc(time: SystemTime) -> String {
     let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since_epoch.as_secs() / SECONDS_OF_A_DAY, since_epoch.as_secs() % SECONDS_OF_A_DAY);
     let (year, month, day) = date(days);
@@ -33,8 +48,6 @@ const fn date(days: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -44,11 +57,19 @@ mod tests {
             (0, "1970-01-01T00:00:00.007Z"),
             (951_782_400, "2000-02-29T00:00:00.007Z"),
             (951_868_800, "2000-03-01T00:00:00.007Z"),
+            (1_709_251_199, "2024-02-29T23:59:59.007Z"),
             (1_735_689_599, "2024-12-31T23:59:59.007Z"),
             (4_107_542_400, "2100-03-01T00:00:00.007Z"),
         ] {
             assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_millis(7)), text);
         }
         assert_eq!(utc(UNIX_EPOCH - Duration::from_secs(9)), "1970-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn ages_have_two_units_at_most() {
+        let shown = [5, 1500, 59_999, 61_000, 3_725_000, 90_000_000]
+            .map(|ms| short_duration(Duration::from_millis(ms)));
+        assert_eq!(shown, ["5ms", "1.5s", "59s", "1m01s", "1h02m", "1d01h"]);
     }
 }
