@@ -52,10 +52,11 @@ fn median(mut command: Command) -> Result<f64, Failure> {
     Ok(quantile(&mut times, 0.5))
 }
 
-/// The path of the `leasehold` command, which must be in the same directory as this program.
+/// The path of the `leasehold` command as users get it: the release build in the same target directory as this program.
 fn built() -> Result<PathBuf, Failure> {
     let own_path = std::env::current_exe()?;
-    let leasehold = own_path.parent().unwrap_or(Path::new(".")).join("leasehold");
+    let target = own_path.ancestors().nth(2).unwrap_or(Path::new("."));
+    let leasehold = target.join("release/leasehold");
     if !leasehold.exists() {
         return Err("build the command first: cargo build --release -p leasehold-cli".into());
     }

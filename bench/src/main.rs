@@ -1,7 +1,7 @@
 //! The benchmarks (benches). Each bench measures leasehold and another program in turns, in one run, and prints medians
 //! and ratios. A *pair* is an acquire and its release.
 //!
-//! `cargo run --release -p leasehold-bench -- BENCH...`; the results are in `docs/benchmarks.md`.
+//! `cargo run --profile measure -p leasehold-bench -- BENCH...`; the results are in `docs/benchmarks.md`.
 
 mod build;
 mod child;

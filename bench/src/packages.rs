@@ -87,7 +87,7 @@ struct PackageDir(PathBuf);
 
 impl PackageDir {
     fn new(language: &str) -> Result<Self, Failure> {
-        // This program is `target/release/leasehold-bench`, so its grandparent is cargo's target directory, wherever
+        // This program is `target/measure/leasehold-bench`, so its grandparent is cargo's target directory, wherever
         // that is.
         let program = env::current_exe()?;
         let target = program

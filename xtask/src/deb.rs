@@ -171,7 +171,7 @@ impl Installation {
 }
 
 /// The output of a command that succeeds.
-fn output(command: &mut Command) -> Result<Output, String> {
+pub(crate) fn output(command: &mut Command) -> Result<Output, String> {
     match command.output() {
         Ok(output) if output.status.success() => Ok(output),
         Ok(output) => Err(format!("{} failed: {output:?}", shown(command))),

@@ -4,7 +4,8 @@
 //! kept its promises. `cargo xtask mutants` injects bugs into our code and reports whether the tests find them. `cargo
 //! xtask pictures` and `cargo xtask book` render parts of the documentation. `cargo xtask packages` checks what a
 //! release uploads; `cargo xtask api` compares the public API with its listing. `cargo xtask deb` builds the Debian
-//! package and tries it. `cargo xtask draw SEED [FOLDER]` draws lines of code for a test of their names.
+//! package and tries it; `cargo xtask static` does so with a static program. `cargo xtask draw SEED [FOLDER]` draws
+//! lines of code for a test of their names.
 
 mod api;
 mod book;
@@ -21,6 +22,7 @@ mod rerun;
 mod run;
 mod setup;
 mod side_by_side;
+mod static_program;
 mod suites;
 mod test;
 mod tiers;
@@ -32,9 +34,9 @@ use run::{Failure, Steps};
 use workspace::Workspace;
 
 /// The tasks, as they are typed. The README may name these tasks and no others.
-const CHORES: [&str; 12] = [
+const CHORES: [&str; 13] = [
     "quick", "check", "test", "nightly", "torture", "mutants", "pictures", "book", "draw", "packages", "api",
-    "deb",
+    "deb", "static",
 ];
 
 fn main() -> ExitCode {
@@ -52,6 +54,9 @@ fn main() -> ExitCode {
         ["book"] => Workspace::find().and_then(|workspace| book::build(&mut steps, &workspace)),
         ["packages"] => Workspace::find().and_then(|workspace| packages::check(&mut steps, &workspace)),
         ["deb"] => Workspace::find().and_then(|workspace| deb::build_and_try(&mut steps, &workspace)),
+        ["static"] => {
+            Workspace::find().and_then(|workspace| static_program::build_and_try(&mut steps, &workspace))
+        }
         ["api"] => Workspace::find().and_then(|workspace| api::check(&mut steps, &workspace, false)),
         ["api", "--write"] => {
             Workspace::find().and_then(|workspace| api::check(&mut steps, &workspace, true))

@@ -6,6 +6,7 @@ use std::{env, path::PathBuf, process::Command};
 use crate::{
     run::{Failure, Steps, succeed},
     side_by_side::Job,
+    static_program,
     test::at_low_priority,
     workspace::Workspace,
 };
@@ -52,6 +53,13 @@ pub(crate) const OTHER_SYSTEMS: [&str; 2] = ["aarch64-apple-darwin", "x86_64-pc-
 pub(crate) fn for_other_systems(steps: &mut Steps) -> Result<(), Failure> {
     let mut add = Command::new("rustup");
     steps.command("install the standard libraries", add.args(["target", "add"]).args(OTHER_SYSTEMS))
+}
+
+/// Installs what a static program needs: the standard library for its target, and a C compiler for that target.
+pub(crate) fn for_static(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    steps.step("install the system packages", || for_tests(workspace))?;
+    let mut add = Command::new("rustup");
+    steps.command("install the standard library", add.args(["target", "add", &static_program::target()]))
 }
 
 /// Installs the tools that the format check and the lints need: rustfmt and clippy.

@@ -279,6 +279,15 @@ pub(crate) struct Break {
     /// Do not wait until the holder's lease has ended: then only a fence protects the resource
     #[arg(long)]
     pub(crate) force: bool,
+    /// Print what became of the hold as a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Why, for the audit file; needed if there is one
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// The file to which a line of JSON is added before and after the break; LEASEHOLD_AUDIT_FILE by default
+    #[arg(long, value_name = "PATH")]
+    pub(crate) audit_file: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -356,7 +365,7 @@ pub(crate) struct Watch {
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
-    /// The pause between two looks at the engine: 100ms to 1h
+    /// The least pause between two looks at the engine: 100ms to 1h
     #[arg(long, value_name = "DURATION", value_parser = look_pause, allow_hyphen_values = true, default_value = "1s")]
     pub(crate) every: Duration,
 }
@@ -367,7 +376,7 @@ pub(crate) struct Top {
     /// Show the names that begin with this; all names by default
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// The pause between two looks at the engine: 100ms to 1h
+    /// The least pause between two looks at the engine: 100ms to 1h
     #[arg(long, value_name = "DURATION", value_parser = look_pause, allow_hyphen_values = true, default_value = "1s")]
     pub(crate) every: Duration,
     /// Never break a hold

@@ -1,30 +1,35 @@
 //! Handles on the command line: where a handle is read from and written to, and whether its hold is at this URL.
 
-use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, ErrorKind, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-};
+mod file;
 
-use leasehold::{Handle, HolderView, Locks, Loss};
+use std::{fs, path::PathBuf, time::Duration};
+
+use leasehold::{ErrorKind as Kind, Handle, HolderView, Locks, Loss, Mode};
+use leasehold_ops::Reached;
+
+pub(crate) use file::{HandleFile, output, remove_older};
 
 use crate::{
     args::HandleOptions,
     cmd,
     exit::{self, Failure},
+    source::Given,
+    text::{MIN_HOLD_OWNER, owner_text},
 };
 
 /// The parameters of a URL that decide which locks it names. All others, and the user with its password, say only how
 /// to connect.
 const NAMING_PARAMETERS: [&str; 6] = ["prefix", "layout", "schema", "table", "hold", "lock_key"];
-/// The largest file that is read as a handle file.
-const MAX_FILE_BYTES: u64 = 4096;
+
+/// The ttl of a renewal that only asks why a hold is over. An engine waits for an answer for a part of the ttl.
+const REASON_TTL: Duration = Duration::from_secs(10);
 
 /// A handle, and the locks at the URL of this command.
 pub(crate) struct Held {
     pub(crate) handle: Handle,
     pub(crate) locks: Locks,
+    /// How the reader of a message reaches the engine.
+    pub(crate) reached: Reached,
     options: Options,
     /// The number of the URL of this command.
     site: u32,
@@ -38,8 +43,18 @@ pub(crate) enum Shown {
     Unclear,
 }
 
+/// What a command wants of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// That it goes on.
+    Keep,
+    /// That it ends: somebody may have ended it already.
+    End,
+}
+
 /// What the messages and the end of the command depend on.
 struct Options {
+    wish: Wish,
     file: Option<PathBuf>,
     quiet: bool,
 }
@@ -48,21 +63,23 @@ impl Held {
     /// Reads the handle, and connects.
     pub(crate) fn new(
         options: &HandleOptions,
-        url: impl FnOnce() -> Result<String, Failure>,
+        wish: Wish,
+        given: impl FnOnce() -> Result<Given, Failure>,
     ) -> Result<Self, Failure> {
         let text = match (&options.handle, &options.handle_file) {
             (Some(word), _) => word.clone(),
-            (None, Some(path)) => read_file(path)?,
+            (None, Some(path)) => file::read_file(path)?,
             (None, None) => return Err(Failure::new(exit::USAGE, "no HANDLE is given")),
         };
         let handle: Handle = text.trim_end().parse()?;
-        let url = url()?;
-        let locks = cmd::connect(&url)?;
+        let given = given()?;
+        let locks = cmd::connect(&given.url)?;
         let held = Self {
             handle,
+            reached: given.reached(locks.profile().engine),
             locks,
-            options: Options { file: options.handle_file.clone(), quiet: options.quiet },
-            site: site_of(&url),
+            options: Options { wish, file: options.handle_file.clone(), quiet: options.quiet },
+            site: site_of(&given.url),
         };
         let (here, of) = (held.locks.profile().engine, held.handle.engine());
         if here != of {
@@ -78,29 +95,92 @@ impl Held {
         Failure::new(code, format!("{engine} lock {name:?}: {what}"))
     }
 
+    /// Whether the handle was made with another URL, perhaps one for the same locks.
+    pub(crate) fn is_of_another_url(&self) -> bool {
+        self.handle.site().is_some_and(|site| site != self.site)
+    }
+
     /// The failure if the engine does not have the hold.
     pub(crate) fn not_found(&self) -> Failure {
-        if self.handle.site().is_some_and(|site| site != self.site) {
+        if self.is_of_another_url() {
             let what = "this handle was made with another URL, and its hold is not here: give the URL of its acquire";
             return self.failure(exit::USAGE, what);
         }
-        self.is_over("it was released, or broken, or not renewed in time")
+        // What happens most often comes first.
+        let why = match self.options.wish {
+            Wish::Keep => "its lease was not renewed in time, or it was released or broken",
+            Wish::End => "it was released before, or its lease was not renewed in time, or it was broken",
+        };
+        let what_to_do = match self.options.wish {
+            Wish::Keep => "check for half-done work",
+            Wish::End => "if no release ended it, check for half-done work",
+        };
+        self.over(why, what_to_do)
+    }
+
+    /// Extends the hold, which no process renews, to this time at least.
+    ///
+    /// # Errors
+    /// If the hold is over, with the reason.
+    pub(crate) fn extend(&self, ttl: Duration) -> Result<(), Failure> {
+        match self.locks.extend_handle_blocking(&self.handle.clone().with_ttl(ttl)) {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_lost() => Err(self.lost(&error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The failure for a hold that the engine does not show, with the reason that the answer to a renewal has.
+    ///
+    /// # Errors
+    /// Always, unless the engine extends the hold after all.
+    pub(crate) fn ended(&self) -> Result<(), Failure> {
+        let ttl = REASON_TTL.min(*self.locks.profile().ttl.end());
+        match self.locks.extend_handle_blocking(&self.handle.clone().with_ttl(ttl)) {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_lost() => Err(self.lost(&error)),
+            // That the hold is over is known, only the reason is not.
+            Err(_) => Err(self.not_found()),
+        }
     }
 
     /// The failure for an error of the engine that says that the hold is lost.
     pub(crate) fn lost(&self, error: &leasehold::Error) -> Failure {
         match error.kind() {
             // The engine does not know the hold.
-            leasehold::ErrorKind::Lost(Loss::Gone) => self.not_found(),
-            leasehold::ErrorKind::Lost(loss) => self.is_over(&loss.to_string()),
+            Kind::Lost(Loss::Gone) => self.not_found(),
+            Kind::Lost(loss) => self.is_over(&loss.to_string()),
             _ => self.is_over(&error.to_string()),
         }
     }
 
     /// The failure if the engine, or the holder process, knows that the hold is over, and why.
     pub(crate) fn is_over(&self, why: &str) -> Failure {
-        let what = format!("the hold of this handle is over: {why}: check for half-done work");
+        self.over(why, "check for half-done work")
+    }
+
+    fn over(&self, why: &str, what_to_do: &str) -> Failure {
+        let successor = self.successor().map_or_else(String::new, |holder| format!("; {holder}"));
+        let reason = format!("{why}{successor}: {what_to_do}");
+        let what = match self.options.wish {
+            Wish::Keep => format!("the hold of this handle is over: {reason}"),
+            Wish::End => format!("the hold of this handle was over before this release: {reason}"),
+        };
         self.failure(exit::LOST, &what).hidden(self.options.quiet)
+    }
+
+    /// Who holds the name now, after an exclusive hold. `None`: nobody, or it is not known.
+    fn successor(&self) -> Option<String> {
+        // The message is not shown. Others hold the name beside a hold that is not exclusive.
+        if self.options.quiet || self.handle.mode() != Mode::Exclusive {
+            return None;
+        }
+        let view = self.locks.show_blocking(self.handle.name().as_str()).ok()?;
+        let own = self.handle.id().to_string();
+        let mut others = view.holders.iter().filter(|holder| holder.id != own);
+        let holder = others.find(|holder| holder.foreign || holder.owner != MIN_HOLD_OWNER)?;
+        let token = holder.token.map_or_else(String::new, |token| format!(" under token {token}"));
+        Some(format!("{} holds the name now{token}", owner_text(holder)))
     }
 
     /// What the engine shows of the hold.
@@ -120,89 +200,6 @@ impl Held {
         // A file that stays is harmless: its handle is refused.
         let _ = self.options.file.as_ref().map(fs::remove_file);
     }
-}
-
-/// Reads a handle file.
-fn read_file(path: &Path) -> Result<String, Failure> {
-    let failed = |error: std::io::Error| {
-        let hint = if error.kind() == ErrorKind::NotFound { ": nothing was acquired with it" } else { "" };
-        Failure::new(exit::USAGE, format!("--handle-file {}: {error}{hint}", path.display()))
-    };
-    let mut text = String::new();
-    let file = File::open(path).map_err(failed)?;
-    std::io::Read::read_to_string(&mut std::io::Read::take(file, MAX_FILE_BYTES), &mut text)
-        .map_err(failed)?;
-    Ok(text)
-}
-
-/// Removes an older handle file, before anything else can fail: if this acquire fails, a later `release` must not find
-/// the handle of another one.
-pub(crate) fn remove_older(path: &Path) -> Result<(), Failure> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(unwritable(path, &error)),
-        _ => Ok(()),
-    }
-}
-
-/// The failure for a path at which no handle file can be made.
-fn unwritable(path: &Path, error: &io::Error) -> Failure {
-    let path = path.display();
-    Failure::new(exit::USAGE, format!("--handle-file {path}: {error}: check the path and its permissions"))
-}
-
-/// A file for a handle: written beside its path, and moved there when the lock is granted.
-pub(crate) struct HandleFile {
-    path: PathBuf,
-    beside: PathBuf,
-}
-
-impl HandleFile {
-    /// Checks that the file can be made, so that a path that cannot be written is an error before the wait. Leaves no
-    /// file, because this command may be killed during the wait.
-    pub(crate) fn new(path: &Path) -> Result<Self, Failure> {
-        let name = path.file_name().ok_or_else(|| unwritable(path, &ErrorKind::InvalidInput.into()))?;
-        let mut beside_name = std::ffi::OsString::from(".");
-        beside_name.push(name);
-        beside_name.push(format!(".{}", std::process::id()));
-        let file = Self { path: path.to_owned(), beside: path.with_file_name(beside_name) };
-        let made = file.open_beside().and_then(|_| fs::remove_file(&file.beside));
-        made.map_err(|error| unwritable(path, &error))?;
-        Ok(file)
-    }
-
-    /// Makes the file beside the path.
-    fn open_beside(&self) -> io::Result<File> {
-        let open = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.beside);
-        match open() {
-            // A command with the same process id was killed while it wrote.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                fs::remove_file(&self.beside)?;
-                open()
-            }
-            opened => opened,
-        }
-    }
-
-    /// Writes the handle, and moves the file to its path.
-    fn write(&self, line: &str) -> io::Result<()> {
-        let mut file = self.open_beside()?;
-        let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
-        let moved = written.and_then(|()| fs::rename(&self.beside, &self.path));
-        if moved.is_err() {
-            let _ = fs::remove_file(&self.beside);
-        }
-        moved
-    }
-}
-
-/// Writes the handle to its file, or prints it.
-pub(crate) fn output(handle: &Handle, file: Option<HandleFile>) -> Result<(), Failure> {
-    let line = format!("{handle}\n");
-    let Some(file) = file else { return cmd::print(&line).map(drop) };
-    let path = file.path.display().to_string();
-    let failed =
-        |error| Failure::new(exit::UNAVAILABLE, format!("--handle-file {path}: {error}: nothing is held"));
-    file.write(&line).map_err(failed)
 }
 
 /// A number for the locks that a URL names: a hash of the URL without its user, its password and all options that say

@@ -51,7 +51,8 @@ lineages cannot be compared. With --and, LEASEHOLD_HOLDS has all holds as JSON:
 name, mode, id, token, lineage. Names are acquired in byte order, in whatever
 order they are given, so runs never wait for each other in a circle; a run
 inside a run can: name all names in the outer run. If a wait would never end,
-the inner run that began to wait last gives up (64) and prints the circle.
+the inner run that began to wait last gives up and prints the circle. It exits
+with 64, also with -E: another try would end in the same way.
 
 The text of --on-lost is run by /bin/sh when the lock is lost, beside the TERM
 for CMD, and does not delay it. It gets LEASEHOLD_NAME, LEASEHOLD_TOKEN,
@@ -113,10 +114,10 @@ directory (--url file:///srv/locks).
 
 Exit codes:
   CMD's own (128+n: ended by signal n), or
-  64    wrong arguments
+  64    wrong arguments; or a run inside a run whose wait would never end
   69    the engine cannot be reached, refuses, or did not answer
   70    a bug in leasehold
-  75    not acquired: taken (-E gives another code)
+  75    not acquired: taken (-E gives another code, for this one only)
   76    the lock was lost while CMD ran
   77    missing or wrong credentials or permissions
   78    wrong URL or configuration
@@ -200,11 +201,32 @@ exit codes:
 
 /// Printed after the options of `break`.
 pub(crate) const BREAK: &str = "\
+Prints one line: `ended`, with the holder after it, or `broken`, if the name
+stays taken: until the holder stops, or until its lease ends. --force does not
+wait for that.
+
+JSON: name, engine, token, outcome (ended, broken), free_within_ms (of broken;
+null: no time ends the hold), holders (as of show), problem (why it is not known
+who holds the name).
+
+Examples:
+  leasehold break deploy --token 17
+  leasehold break deploy --token 17 --reason 'host 7 is gone' --audit-file audit
+
 Exit codes:
-  0     the hold has ended
+  0     the hold is broken or has ended
   1     NAME is not held, or is held under another token
-  69    the holder was asked to stop and still holds NAME
+  64    wrong arguments; an audit file without --reason, or the reverse
+  69    the holder was asked to stop and still holds NAME; or the audit file
+        cannot be written
   77    the engine cannot break this hold
+  78    wrong URL or configuration; or the audit file cannot be used
+
+An audit file has two lines of JSON for each break, as that of the page for
+operators (docs/serve.md): who, when, why, which hold, and what became of it.
+The first is on the disk before the hold is ended; if it cannot be written,
+nothing is broken. journald or syslog receives a copy. If LEASEHOLD_AUDIT_FILE
+is set, each break needs --reason, and `leasehold top` breaks nothing.
 
 On the file engine a lock cannot be taken from a program. `leasehold run` is
 asked to stop its command and itself. For every other holder the request is
@@ -264,17 +286,19 @@ for each waiter that is there, and then a line for each change:
   granted  a hold began
   left     a request waits no more: it gave up, or it was granted and its hold
            ended between two looks
+  broken   a hold was broken, and the name stays taken until its holder stops
   ended    a hold was released or broken
   lapsed   a hold ended, and its lease may have run out
 
-The engine is asked once for each --every, so a hold that begins and ends
+The engine is asked again after --every, or after three times as long as its
+answer took (15s at most), if that is more. So a hold that begins and ends
 between two looks is not seen. While the engine does not answer, one message is
 on stderr and the watch continues; the first line after that is `resync`, and
 the changes of the outage follow. `unreadable` is a name whose data cannot be
 read. Times are those of this machine, in UTC.
 
 JSON: seq (1, 2, 3, ...), time, event, engine, name, id, owner, token, foreign,
-waited_ms, held_ms, remaining_ms, names (of snapshot), away_ms (of resync),
+broken, waited_ms, held_ms, remaining_ms, names (of snapshot), away_ms (of resync),
 problem (of unreadable). What does not apply is null.
 
 Exit codes:

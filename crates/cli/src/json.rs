@@ -3,7 +3,8 @@
 
 use std::{fmt::Write, time::Duration};
 
-use leasehold::{Diagnostic, Finding, Guard, HolderView, Leadership, WaiterView};
+use leasehold::{Diagnostic, Finding, Guard, HolderView, Leadership, View, WaiterView};
+use leasehold_ops::holder_remarks;
 use serde_json::Value;
 
 use crate::{
@@ -26,10 +27,11 @@ pub(crate) fn line(shown: &ShownName<'_>) -> String {
         ("guarantee", shown.guarantee.level().as_deref().map_or_else(null, string)),
         ("findings", shown.guarantee.findings().map_or_else(null, |all| array(all.iter().map(finding)))),
         ("lineage", view.lineage.map_or_else(null, |lineage| string(&lineage.to_string()))),
-        ("holders", array(view.holders.iter().map(holder))),
+        ("holders", holders(view)),
         ("waiters", array(view.waiters.iter().map(waiter))),
         ("problem", view.problem.as_deref().map_or_else(null, string)),
         ("note", view.note.as_deref().map_or_else(null, string)),
+        ("notes", array(shown.guarantee.notes().map(string))),
     ];
     object(&fields) + "\n"
 }
@@ -95,7 +97,7 @@ pub(crate) fn examination(examination: &Examination) -> String {
         ("level", examination.level().as_deref().map_or_else(null, string)),
         ("severity", string(examination.worst().as_str())),
         ("servers", array(examination.servers().into_iter().map(string))),
-        ("findings", array(examination.findings.iter().map(diagnostic))),
+        ("findings", array(examination.worst_first().into_iter().map(diagnostic))),
         ("raised_by", array(examination.raised_by().iter().map(|setting| string(setting)))),
         ("notes", array(notes.map(|note| string(note)))),
         ("cycles", examination.times.as_ref().map_or_else(null, cycles)),
@@ -131,16 +133,32 @@ fn finding(finding: &Finding) -> String {
     ])
 }
 
+/// The holders of a name.
+pub(crate) fn holders(view: &View) -> String {
+    array(view.holders.iter().map(holder))
+}
+
 fn holder(holder: &HolderView) -> String {
+    let (owner, process) = (Some(&holder.owner).filter(|owner| !owner.is_empty()), holder.process);
+    let state = process.and_then(|process| process.state);
+    let remarks =
+        holder_remarks(holder).into_iter().map(|remark| format!("{}: {}", remark.what, remark.text));
     object(&[
         ("id", string(&holder.id)),
-        ("owner", string(&holder.owner)),
+        ("owner", owner.map_or_else(null, |owner| string(owner))),
         ("token", number(holder.token)),
         ("held_ms", number(holder.held.map(millis))),
         ("remaining_ms", number(holder.remaining.map(millis))),
         ("foreign", Value::from(holder.foreign).to_string()),
         ("mode", holder.mode.map_or_else(null, |mode| string(mode.word()))),
         ("actor", holder.actor.map_or_else(null, |actor| string(&actor.to_string()))),
+        ("broken", Value::from(holder.broken).to_string()),
+        ("ttl_ms", number(holder.ttl.map(millis))),
+        ("since_renewal_ms", number(holder.since_renewal.map(millis))),
+        ("overdue_ms", number(holder.overdue().map(millis))),
+        ("pid", number(process.map(|process| process.pid))),
+        ("process_state", state.map_or_else(null, |state| string(&state.to_string()))),
+        ("remarks", array(remarks.map(|remark| string(&remark)))),
     ])
 }
 
@@ -191,7 +209,7 @@ pub(crate) fn string(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::{Guarantee, Level, Mode, Name, View};
+    use leasehold::{Guarantee, Level, Mode, Name};
 
     use super::*;
     use crate::cmd::show::GuaranteeResult;
@@ -207,7 +225,8 @@ mod tests {
         assert_eq!(
             line_of(&view),
             "{\"name\":\"a\\\"b\",\"engine\":\"file\",\"key\":\"/d/a%22b.lock\",\"mode\":null,\"limit\":null,\
-             \"guarantee\":\"exact\",\"findings\":[],\"lineage\":null,\"holders\":[],\"waiters\":[],\"problem\":null,\"note\":null}\n"
+             \"guarantee\":\"exact\",\"findings\":[],\"lineage\":null,\"holders\":[],\"waiters\":[],\"problem\":null,\"note\":null,\
+             \"notes\":[]}\n"
         );
     }
 
@@ -239,5 +258,32 @@ mod tests {
         assert_eq!(value["holders"][0]["held_ms"], 1);
         assert_eq!(value["holders"][0]["remaining_ms"], Value::Null);
         assert_eq!(value["waiters"][0]["waiting_ms"], 2000);
+    }
+
+    #[test]
+    fn the_notes_of_the_guarantee_and_the_remarks_about_a_holder_are_in_the_object() {
+        let mut view = View::free(Name::new("n").unwrap(), "k".into());
+        let (thirty, twelve) = (Duration::from_secs(30), Duration::from_secs(12));
+        let holder = HolderView::new("i".into(), String::new()).times(None, Some(twelve));
+        view.holders.push(holder.renewed(Some(thirty), Some(Duration::from_secs(18))));
+        view.holders[0].process = Some(leasehold::HolderProcess::new(7, Some('T')));
+        let guarantee = GuaranteeResult(Ok(Guarantee::new(Level::Exact, &["one host"])));
+        let line = line(&ShownName { engine: "file", guarantee: &guarantee, view: &view });
+        let value: Value = serde_json::from_str(&line).unwrap();
+        let holder = &value["holders"][0];
+        assert_eq!((&value["notes"][0], &holder["owner"]), (&"one host".into(), &Value::Null));
+        for (field, expected) in
+            [("ttl_ms", 30_000), ("since_renewal_ms", 18_000), ("overdue_ms", 3000), ("pid", 7)]
+        {
+            assert_eq!(holder[field], expected, "{line}");
+        }
+        assert_eq!((&holder["process_state"], &holder["broken"]), (&"T".into(), &false.into()));
+        assert!(
+            holder["remarks"][0].as_str().unwrap().starts_with("overdue: renewal overdue by 3.0s"),
+            "{line}"
+        );
+        let unknown = GuaranteeResult(Err("no right to read it".into()));
+        let line = super::line(&ShownName { engine: "file", guarantee: &unknown, view: &view });
+        assert!(line.contains("\"guarantee\":null") && line.contains("[\"no right to read it\"]"), "{line}");
     }
 }

@@ -10,6 +10,7 @@
 
 mod acquire;
 mod actor;
+mod after_break;
 mod args;
 mod capture;
 mod cgroup;
@@ -81,6 +82,8 @@ fn main() -> ExitCode {
 fn dispatch(args: Args) -> Result<u8, Failure> {
     let Args { url: urls, require_url, command } = args;
     let flags = urls.clone();
+    let given = move || plan::given(plan::only(flags)?, require_url);
+    let flags = urls.clone();
     let url = move || plan::url(plan::only(flags)?, require_url);
     match command {
         Command::Run(run) => cmd::run::run(plan::Run::new(*run, url)?),
@@ -88,12 +91,12 @@ fn dispatch(args: Args) -> Result<u8, Failure> {
         Command::Once(once) => cmd::run::run(plan::Run::of_once(*once, url)?),
         Command::Leader(leader) => cmd::leader::leader(&leader, &url()?),
         Command::Acquire(acquire) => cmd::acquire::acquire(*acquire, url),
-        Command::Renew(renew) => cmd::renew::renew(&renew, url),
-        Command::Check(check) => cmd::check::check(&check, url),
-        Command::Release(release) => cmd::release::release(&release, url),
+        Command::Renew(renew) => cmd::renew::renew(&renew, given),
+        Command::Check(check) => cmd::check::check(&check, given),
+        Command::Release(release) => cmd::release::release(&release, given),
         Command::List(list) => cmd::list::list(&list, &url()?),
         Command::Show(show) => cmd::show::show(&show, &url()?),
-        Command::Break(args) => cmd::break_::break_(&args, &url()?),
+        Command::Break(args) => cmd::break_::break_(&args, &given()?),
         Command::Doctor(doctor) => cmd::doctor::doctor(&doctor, &plan::urls(urls, require_url)?),
         #[cfg(feature = "serve")]
         Command::Serve(args) => cmd::serve::serve(*args, urls, require_url),

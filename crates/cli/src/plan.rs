@@ -9,7 +9,7 @@ use leasehold::{Actor, Name, Owner, Pace};
 use zeroize::Zeroizing;
 
 pub(crate) use acquire::Acquire;
-pub(crate) use url::{only, url, urls};
+pub(crate) use url::{given, only, url, urls};
 
 use crate::{
     actor, args,

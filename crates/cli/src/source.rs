@@ -10,6 +10,7 @@ use std::{
     process::Command,
 };
 
+use leasehold_ops::Reached;
 use nix::{fcntl::OFlag, unistd::geteuid};
 use zeroize::Zeroizing;
 
@@ -58,6 +59,23 @@ pub(crate) enum Origin {
     Default,
 }
 
+/// A URL, and where it came from.
+#[derive(Clone)]
+pub(crate) struct Given {
+    pub(crate) url: String,
+    pub(crate) origin: Origin,
+}
+
+impl Given {
+    /// How the reader of an advice reaches the engine. The reader, too, finds a URL in the environment or in a file.
+    pub(crate) fn reached(&self, label: &str) -> Reached {
+        match self.origin {
+            Origin::Flag => Reached::of_url(&self.url, label),
+            Origin::Variable | Origin::File(_) | Origin::Default => Reached::AsHere,
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -73,11 +91,11 @@ impl Sources<'_> {
     /// The first URL that is found.
     #[cfg(test)]
     pub(crate) fn url(self) -> Result<String, Failure> {
-        self.url_and_origin().map(|(url, _)| url)
+        self.given().map(|given| given.url)
     }
 
     /// The first URL that is found, and where it was found.
-    pub(crate) fn url_and_origin(self) -> Result<(String, Origin), Failure> {
+    pub(crate) fn given(self) -> Result<Given, Failure> {
         let (url, origin) = self.find()?;
         let scheme = url.split(':').next().unwrap_or_default();
         if scheme.eq_ignore_ascii_case("memory") {
@@ -85,7 +103,7 @@ impl Sources<'_> {
                 "the memory engine excludes only tasks of one process: use file: or another engine",
             ));
         }
-        Ok((url, origin))
+        Ok(Given { url, origin })
     }
 
     /// The first URL that is found. Its scheme is not checked.
@@ -289,6 +307,15 @@ mod tests {
         assert!(message(withheld, CONFIG).contains("--pass-url"));
         assert_eq!(none(&system).url().unwrap(), "file:///system");
         assert_eq!(none(&dir.path().join("missing")).url().unwrap(), "file:");
+    }
+
+    #[test]
+    fn an_advice_repeats_the_url_of_an_option_alone() {
+        let of = |origin| Given { url: "redis://:canary@h".into(), origin }.reached("redis").command("list");
+        assert_eq!(of(Origin::Flag), "with the password in the URL: leasehold --url redis://h list");
+        for origin in [Origin::Variable, Origin::File("f".into()), Origin::Default] {
+            assert_eq!(of(origin), "leasehold list", "the reader has it, too");
+        }
     }
 
     #[test]

@@ -4,11 +4,15 @@ use std::{fmt::Write, io::Write as _};
 
 use leasehold::{HolderView, Leadership, View, WaiterView};
 pub(crate) use leasehold_ops::short_duration;
+use leasehold_ops::{marks, remarks};
 
 use crate::cmd::show::ShownName;
 
 /// The owner that engines show when a name stays taken for its minimum hold time (`--at-least`).
-const MIN_HOLD_OWNER: &str = "kept";
+pub(crate) const MIN_HOLD_OWNER: &str = "kept";
+
+/// What is shown for the owner of a hold whose label is not known, because its record was deleted.
+const UNKNOWN_OWNER: &str = "unknown";
 
 /// The names in aligned columns.
 pub(crate) fn list(views: &[View]) -> String {
@@ -53,6 +57,7 @@ pub(crate) fn show(shown: &ShownName<'_>) -> String {
         line("key", escaped(&view.key)),
         line("mode", view.mode.map_or_else(|| "free".into(), mode_text)),
     ];
+    facts.extend(remarks(view).into_iter().map(|remark| line(remark.what, remark.text)));
     facts.extend(view.note.iter().map(|note| line("note", escaped(note))));
     match &shown.guarantee.0 {
         Ok(guarantee) => {
@@ -70,7 +75,7 @@ pub(crate) fn show(shown: &ShownName<'_>) -> String {
         text += &columns(std::iter::once(header).chain(view.holders.iter().map(holder_cells)).collect());
     }
     if !view.waiters.is_empty() {
-        let header = ["WAITER", "WAITING", "ID"].map(str::to_owned).to_vec();
+        let header = ["WAITER", "WAITED", "ID"].map(str::to_owned).to_vec();
         text += "\n";
         text += &columns(std::iter::once(header).chain(view.waiters.iter().map(waiter_cells)).collect());
     }
@@ -111,10 +116,15 @@ fn waiter_cells(waiter: &WaiterView) -> Vec<String> {
     vec![escaped(&waiter.owner), or_dash(waiter.waiting.map(short_duration)), escaped(&waiter.id)]
 }
 
-/// The owner of a hold, with a note if the hold is foreign.
+/// The owner of a hold, with what is not as it should be, and whether the hold is foreign.
 pub(crate) fn owner_text(holder: &HolderView) -> String {
-    let owner = escaped(&holder.owner);
-    if holder.foreign { format!("{owner} (foreign)") } else { owner }
+    let (owner, marks) = (owner_only(holder), marks(holder));
+    if marks.is_empty() { owner } else { format!("{owner} ({})", marks.join(", ")) }
+}
+
+/// The owner of a hold. It is never empty, so that each column of a table has a word in it.
+pub(crate) fn owner_only(holder: &HolderView) -> String {
+    if holder.owner.is_empty() { UNKNOWN_OWNER.to_owned() } else { escaped(&holder.owner) }
 }
 
 /// A part of a sentence about the holders of a name, if there are any: "held by me@host:7 for 1m05s, 24s left, and 2
@@ -237,8 +247,20 @@ mod tests {
              note    one host\\u{1b}\n\n\
              HOLDER              TOKEN  HELD   REMAINING  ID\n\
              \\u{1b}]0;evil\\u{7}  7      1h02m  no expiry  ab\n\n\
-             WAITER  WAITING  ID\nme      1.5s     cd\n"
+             WAITER  WAITED  ID\nme      1.5s    cd\n"
         );
+    }
+
+    #[test]
+    fn remarks_about_the_holder_are_facts_of_the_name() {
+        let (mut view, guarantee) = (view(), GuaranteeResult(Ok(Guarantee::new(Level::Exact, &[]))));
+        view.holders[0].broken = true;
+        view.holders[0].process = Some(leasehold::HolderProcess::new(7, Some('T')));
+        view.holders[0].owner.clear();
+        let text = show(&ShownName { engine: "file", guarantee: &guarantee, view: &view });
+        assert!(text.contains("\nbroken   the name is free when the holder stops\n"), "{text}");
+        assert!(text.contains("\nprocess  the holder's process 7 is stopped (state T), "), "{text}");
+        assert!(text.contains("\nunknown (broken, stopped)  7 "), "{text}");
     }
 
     #[test]

@@ -49,11 +49,13 @@ pub use contract::claim::{
 };
 pub use contract::claim_all::AllAnswer;
 pub use contract::convert::{Conversions, Upgraded};
+pub use contract::diagnose_certificate::judge_certificate;
 pub use contract::diagnostic::{Diagnostic, Severity};
 pub use contract::engine::{BoxFuture, Engine, cannot_claim_all};
 pub use contract::error::{EngineError, Error, ErrorKind, Fault};
 pub use contract::handle::Handle;
-pub use contract::inspect::{Broken, HolderView, Inspect, View, WaiterView};
+pub use contract::holder_view::{HolderProcess, HolderView};
+pub use contract::inspect::{Broken, Inspect, View, WaiterView};
 pub use contract::memo::{
     Followed, HoldAfter, MAX_MEMO_BYTES, MAX_MEMO_KEEP, MIN_MEMO_KEEP, Memo, MemoKind, MemoVersion,
     MemoWrite, Memos, NewMemo, Written, foreign_memo_error, kind_error,

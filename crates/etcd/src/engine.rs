@@ -58,6 +58,8 @@ fn profile(config: &Config, contact: Contact) -> Profile {
     profile.no_memos = None;
     profile.no_conversion =
         Some("the new key of a converted hold would be behind the claims that wait already");
+    profile.no_handles =
+        Some("its lease is shared by all holds of the process that acquired it, and ends with that process");
     profile.breaking = Breaking::Lease;
     profile.ttl = TTL;
     if config.layout != Layout::Directory {

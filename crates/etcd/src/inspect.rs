@@ -17,7 +17,7 @@ use crate::{
         probe_key, queues_starting_with,
     },
     record::{MAX_RECORD_BYTES, Record, RecordState},
-    view::{KeyView, LeaseTimes, key_views, queue_key_of_holder, view},
+    view::{KeyView, LeaseTime, LeaseTimes, key_views, queue_key_of_holder, view},
     wire::{
         Compare, DeleteRange, Header, KeyValue, Put, Range, RangeResponse, TimeToLive, TimeToLiveResponse,
         Txn, compare,
@@ -196,7 +196,10 @@ impl Client {
             let replies =
                 ids.iter().filter(|&&id| id != 0).map(|&id| async move { (id, self.time_to_live(id).await) });
             for (id, time_to_live) in join_all(replies).await {
-                lease_times.extend(time_to_live?.map(|time_to_live| (id, seconds(time_to_live.ttl))));
+                let time_to_live = time_to_live?;
+                lease_times.extend(time_to_live.map(|TimeToLiveResponse { ttl, granted }| {
+                    (id, LeaseTime { granted: seconds(granted), remaining: seconds(ttl) })
+                }));
             }
         }
         Ok(lease_times)

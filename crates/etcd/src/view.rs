@@ -13,8 +13,27 @@ use crate::{
     wire::KeyValue,
 };
 
-/// The remaining time of leases, as the server reports it.
-pub(crate) type LeaseTimes = HashMap<i64, Duration>;
+/// The times of leases, as the server reports them.
+pub(crate) type LeaseTimes = HashMap<i64, LeaseTime>;
+
+/// The server reports whole seconds, and leaves out what is below a second.
+const ROUNDING: Duration = Duration::from_secs(1);
+
+/// The times of a lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeaseTime {
+    /// The time to which each keep-alive extends it.
+    pub(crate) granted: Duration,
+    /// The time until it ends.
+    pub(crate) remaining: Duration,
+}
+
+impl LeaseTime {
+    /// How long ago the lease was extended last, at least.
+    fn since_renewal(self) -> Duration {
+        self.granted.saturating_sub(self.remaining).saturating_sub(ROUNDING)
+    }
+}
 
 /// The claim id of a record that an operator wrote over the value of another program.
 const FOREIGN_CLAIM: ClaimId = ClaimId([0; 16]);
@@ -119,16 +138,20 @@ impl KeyView<'_> {
     }
 
     fn holder(&self, lease_times: &LeaseTimes, token_blocks: TokenBlocks) -> HolderView {
-        let lease_remaining = lease_times.get(&self.kv.lease).copied();
+        let lease = lease_times.get(&self.kv.lease).copied();
         // The hold may end before its lease, which other claims share.
-        let remaining = match (&self.record, lease_remaining) {
-            (Some(record), Some(lease_remaining)) => Some(lease_remaining.min(record.hold_time)),
-            (_, lease_remaining) => lease_remaining,
-        };
+        let remaining = lease.map(|lease| match &self.record {
+            Some(record) => lease.remaining.min(record.hold_time),
+            None => lease.remaining,
+        });
+        // Nobody renews a broken hold or a minimum hold. The client of another program renews as it likes.
+        let renewed = lease.filter(|_| self.is_ours() && !self.is_broken() && !self.is_min_hold());
         HolderView::new(self.id(), self.owner())
             .token(token_blocks.first(self.kv.create_revision))
             .times(None, remaining)
+            .renewed(renewed.map(|lease| lease.granted), renewed.map(LeaseTime::since_renewal))
             .foreign(!self.is_ours())
+            .broken(self.is_broken())
     }
 }
 

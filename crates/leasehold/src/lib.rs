@@ -165,11 +165,11 @@ pub use etcd::EtcdFence;
 pub use leasehold_core::{
     Acquire, AcquireAll, Actor, All, Arrivals, Blocking, BlockingAll, Breaking, Broken, Candidate, ClaimId,
     Credentials, Diagnostic, Due, Election, Error, ErrorKind, Event, Every, Finding, Guarantee, Guard,
-    GuardEnd, Guards, Handle, HolderView, Keeper, LastTick, Latch, Leader, LeaderWatch, Leadership, Leading,
-    Level, Life, Lineage, Loss, MAX_NAME_BYTES, MAX_NAMES_AT_ONCE, Missed, Mode, Modes, Name, NotConverted,
-    Observe, Once, OnceError, Owner, Pace, Password, Previous, Profile, Ran, Request, Role, RunError, Rw,
-    Schedule, Severity, Stop, Striped, Tick, TickError, TickRequest, Ticked, TimeChange, Timetable, Token,
-    Verb, View, WaiterView, WhenUnreachable, stripe_name,
+    GuardEnd, Guards, Handle, HolderProcess, HolderView, Keeper, LastTick, Latch, Leader, LeaderWatch,
+    Leadership, Leading, Level, Life, Lineage, Loss, MAX_NAME_BYTES, MAX_NAMES_AT_ONCE, Missed, Mode, Modes,
+    Name, NotConverted, Observe, Once, OnceError, Owner, Pace, Password, Previous, Profile, Ran, Request,
+    Role, RunError, Rw, Schedule, Severity, Stop, Striped, Tick, TickError, TickRequest, Ticked, TimeChange,
+    Timetable, Token, Verb, View, WaiterView, WhenUnreachable, stripe_name,
 };
 #[cfg(feature = "etcd")]
 pub use leasehold_etcd::HeldBy as EtcdCompare;

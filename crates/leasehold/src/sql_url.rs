@@ -14,6 +14,8 @@ use leasehold_sql::{ForeignTable, LAYOUT_WORDS, Layout, RowTable, SessionEngine,
 use crate::encryption::LIBPQ;
 #[cfg(feature = "mysql")]
 use crate::encryption::MYSQL;
+#[cfg(feature = "postgres")]
+use crate::url::HOW_TO_ENCODE;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use crate::{
     connect::Connect,
@@ -37,14 +39,7 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
     let encryption = encryption.map_or_else(|| default_encryption(connect), Ok)?;
     config = config.encryption(encryption.clone());
     if let Some(listen_url) = listen_url {
-        let mut listen_url = Url::parse(&listen_url)?;
-        if !matches!(listen_url.scheme.as_str(), "postgres" | "postgresql") {
-            return Err(Error::misconfigured(
-                "the URL option listen_url is to be written like postgres://user@host:5432/database",
-            ));
-        }
-        let (listen_config, listen_encryption) = libpq_settings(&mut listen_url, connect)?;
-        listen_url.check_all_taken()?;
+        let (listen_config, listen_encryption) = listen_settings(&listen_url, connect)?;
         config = config.listen(listen_config.encryption(listen_encryption.unwrap_or(encryption)));
     }
     if let Some(password) = crate::open::password(url, connect)? {
@@ -100,6 +95,28 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
     let prefix = url.take("prefix");
     url.check_all_taken()?;
     opened(engine(config, &Env::system()), prefix.as_deref(), SCHEMA)
+}
+
+/// The settings of the server behind a pooler.
+#[cfg(feature = "postgres")]
+fn listen_settings(
+    listen_url: &str,
+    connect: &Connect,
+) -> Result<(leasehold_sql::postgres::Config, Option<Encryption>), Error> {
+    let malformed = || {
+        Error::misconfigured(format!(
+            "the URL option listen_url is to be a URL like postgres://user@host:5432/database: {HOW_TO_ENCODE}"
+        ))
+    };
+    let mut url = Url::parse(listen_url).map_err(|_| malformed())?;
+    if !matches!(url.scheme.as_str(), "postgres" | "postgresql") {
+        return Err(malformed());
+    }
+    let settings = libpq_settings(&mut url, connect).and_then(|settings| {
+        url.check_all_taken()?;
+        Ok(settings)
+    });
+    settings.map_err(|error| Error::new(error.kind(), format!("the URL option listen_url: {error}")))
 }
 
 /// Refuses a URL with both options: the table of a `layout` says how a hold lives.
@@ -382,6 +399,31 @@ mod tests {
         ] {
             let error = Locks::connect(url).unwrap_err();
             assert!(error.is_misconfigured() && error.to_string().contains(expected), "{url}: {error}");
+        }
+    }
+
+    /// An option behind a URL that is not encoded may be of either of the two.
+    #[test]
+    fn a_listen_url_that_is_not_percent_encoded_is_explained() {
+        let encoded = "postgres%3A%2F%2Fuser%40host%3A5432%2Fdatabase";
+        let (inner, wanted) = ("postgres://me:hunter2@db:5432/app", "percent-encode its whole value");
+        Locks::connect(&format!("postgres://p/app?listen_url={encoded}&schema=s")).unwrap();
+        // Nothing is unclear.
+        Locks::connect(&format!("postgres://p/app?listen_url={inner}")).unwrap();
+        for (value, expected) in [
+            (format!("{inner}?sslmode=require&application_name=x"), wanted),
+            ("postgres://db/app?application_name=x&schema=s".to_owned(), wanted),
+            (format!("{inner}&application_name=x"), wanted),
+            ("db:5432".to_owned(), wanted),
+            ("db".to_owned(), wanted),
+            ("postgres%3A%2F%2Fh%3Aport%2Fd".to_owned(), "the URL option listen_url: "),
+            ("postgres%3A%2F%2Fh%2Fd%3Fx%3D1".to_owned(), "the URL option listen_url: the URL option \"x\""),
+        ] {
+            let error = Locks::connect(&format!("postgres://p/app?listen_url={value}")).unwrap_err();
+            let message = error.to_string();
+            assert!(error.is_misconfigured() && message.contains(expected), "{value}: {message}");
+            assert!(!message.contains("hunter2"), "{message}");
+            assert!(expected != wanted || message.contains(encoded), "{message}");
         }
     }
 

@@ -12,6 +12,12 @@ use crate::duration::parse_duration;
 /// The schemes of databases with a server.
 const DATABASES: [&str; 4] = ["postgres", "postgresql", "mysql", "mariadb"];
 
+/// The option whose value is a URL.
+const NESTED_URL: &str = "listen_url";
+/// How the value of [`NESTED_URL`] is written.
+pub(crate) const HOW_TO_ENCODE: &str = "percent-encode its whole value, as in \
+    listen_url=postgres%3A%2F%2Fuser%40host%3A5432%2Fdatabase";
+
 /// A URL, split into its parts.
 pub(crate) struct Url {
     pub(crate) scheme: String,
@@ -23,6 +29,8 @@ pub(crate) struct Url {
     /// Whether the text that looks like options may be the end of a password that contains a `?`. Then no error may
     /// show that text.
     is_ambiguous: bool,
+    /// Whether the URL has the option [`NESTED_URL`]. Then an `@` after the `?` is probably of its value.
+    has_nested_url: bool,
     /// The options that the engine has asked for so far. At the end, these are the known options of the scheme.
     known_options: Vec<&'static str>,
     /// The options that the program gives by [`Connect`](crate::Connect), not by the URL.
@@ -42,7 +50,9 @@ impl Url {
     pub(crate) fn of(scheme: &str, rest: String, options: Vec<(&'static str, String)>) -> Self {
         let options = options.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let (known_options, from_program) = Default::default();
-        Self { scheme: scheme.to_owned(), rest, options, is_ambiguous: false, known_options, from_program }
+        let scheme = scheme.to_owned();
+        let (is_ambiguous, has_nested_url) = (false, false);
+        Self { scheme, rest, options, is_ambiguous, has_nested_url, known_options, from_program }
     }
 
     /// Adds an option that the program gives, unless the URL has it.
@@ -62,15 +72,20 @@ impl Url {
             return Err(malformed());
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut options = Vec::new();
+        let (mut options, mut open_nested_url) = (Vec::new(), false);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            if open_nested_url {
+                return Err(not_encoded());
+            }
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            open_nested_url = key == NESTED_URL && value.contains('?');
             options.push((decode(key)?, decode(value)?));
         }
         let (scheme, rest, is_ambiguous) =
             (scheme.to_ascii_lowercase(), rest.to_owned(), query.contains('@'));
+        let has_nested_url = options.iter().any(|(key, _)| key == NESTED_URL);
         let (known_options, from_program) = Default::default();
-        Ok(Self { scheme, rest, options, is_ambiguous, known_options, from_program })
+        Ok(Self { scheme, rest, options, is_ambiguous, has_nested_url, known_options, from_program })
     }
 
     /// The options that were not taken yet.
@@ -121,24 +136,20 @@ impl Url {
     /// Returns an error if the text that looks like options may be the end of a password.
     #[cfg(feature = "postgres")]
     pub(crate) fn check_unambiguous(&self) -> Result<(), Error> {
-        if self.is_ambiguous { Err(ambiguous()) } else { Ok(()) }
+        if self.is_ambiguous { Err(self.ambiguous()) } else { Ok(()) }
     }
 
     /// Takes an option out of the URL and parses it as a duration. In the URLs of databases, a number without a unit is
     /// in seconds, as in the clients of these databases, and 0 means that the option is not given.
     pub(crate) fn take_duration(&mut self, key: &'static str) -> Result<Option<Duration>, Error> {
-        let is_ambiguous = self.is_ambiguous;
+        let ambiguous = self.is_ambiguous.then(|| self.ambiguous());
         let is_bare_number =
             |value: &str| value.bytes().all(|byte| byte.is_ascii_digit()) && !value.is_empty();
         let is_in_seconds = DATABASES.contains(&self.scheme.as_str());
         let parse = |value: String| {
             let value = if is_in_seconds && is_bare_number(&value) { value + "s" } else { value };
             parse_duration(&value).map_err(|error| {
-                if is_ambiguous {
-                    ambiguous()
-                } else {
-                    Error::misconfigured(format!("the URL option {key}: {error}"))
-                }
+                ambiguous.unwrap_or_else(|| Error::misconfigured(format!("the URL option {key}: {error}")))
             })
         };
         let time = self.take(key).map(parse).transpose()?;
@@ -157,7 +168,7 @@ impl Url {
         match parse(&value) {
             Some(parsed) => Ok(Some(parsed)),
             // The text that looks like an option may be the end of a password.
-            None if self.is_ambiguous => Err(ambiguous()),
+            None if self.is_ambiguous => Err(self.ambiguous()),
             None => Err(Error::misconfigured(format!("the URL option {key} is wrong: it must be {wanted}"))),
         }
     }
@@ -179,7 +190,7 @@ impl Url {
     pub(crate) fn check_all_taken(&self) -> Result<(), Error> {
         let Some((key, _)) = self.options.first() else { return Ok(()) };
         if self.is_ambiguous {
-            return Err(ambiguous());
+            return Err(self.ambiguous());
         }
         let (scheme, known) = (&self.scheme, self.known_options.join(", "));
         if self.from_program.iter().any(|given| given == key) {
@@ -190,6 +201,18 @@ impl Url {
         Err(Error::misconfigured(format!(
             "the URL option {key:?} is unknown to {scheme}: known options are {known}"
         )))
+    }
+
+    /// The error for a URL in which the text that looks like options may be the end of a password.
+    fn ambiguous(&self) -> Error {
+        if self.has_nested_url {
+            return Error::misconfigured(format!(
+                "the URL has an @ after its ?, probably in listen_url: {HOW_TO_ENCODE}; write ? in a password as %3F"
+            ));
+        }
+        Error::misconfigured(
+            "the URL has an @ after its ?: write ? in a password as %3F, and @ in an option as %40",
+        )
     }
 
     /// If an error is due to the URL, adds a frequent cause to its message: special characters that are not escaped in
@@ -205,7 +228,7 @@ impl Url {
         let may_be_a_cut_password =
             self.rest.strip_prefix("//").is_some_and(|rest| rest.contains(':') && !rest.contains('/'));
         if self.is_ambiguous && login.is_none() && may_be_a_cut_password {
-            return ambiguous();
+            return self.ambiguous();
         }
         if !has_special_characters {
             return error;
@@ -216,11 +239,11 @@ impl Url {
     }
 }
 
-/// The error for a URL in which the text that looks like options may be the end of a password.
-fn ambiguous() -> Error {
-    Error::misconfigured(
-        "the URL has an @ after its ?: write ? in a password as %3F, and @ in an option as %40",
-    )
+/// The error for a URL whose nested URL may go on behind the `&` that ends it.
+fn not_encoded() -> Error {
+    Error::misconfigured(format!(
+        "the URL option listen_url is not percent-encoded, so it is not clear which of the URLs the options behind it are of: {HOW_TO_ENCODE}"
+    ))
 }
 
 /// Percent-decodes a part of a URL.

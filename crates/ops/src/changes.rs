@@ -24,11 +24,14 @@ pub enum Change {
         /// How long its request had waited; `None` if it was not seen in the queue.
         waited: Option<Duration>,
     },
+    /// A hold was broken, and its name stays taken until the holder stops or its lease ends.
+    Broken(HolderView),
     /// A hold ended.
     Ended {
         /// The hold, as it was last seen.
         holder: HolderView,
-        /// Whether its lease can have run out since it was last seen. If not, it was released or broken.
+        /// Whether its lease can have run out since it was last seen. If not, it was released or broken. An end of a
+        /// hold that was seen broken is no loss, however it came.
         lapsed: bool,
     },
 }
@@ -92,17 +95,21 @@ fn compare(
     let mut tell = |change| changes.push((name.to_owned(), change));
     for holder in &before.holders {
         if !holders.iter().any(|other| is_same_hold(holder, other)) {
-            let lapsed = holder.remaining.is_some_and(|remaining| remaining <= elapsed);
+            let lapsed = !holder.broken && holder.remaining.is_some_and(|remaining| remaining <= elapsed);
             tell(Change::Ended { holder: holder.clone(), lapsed });
         }
     }
     for holder in holders {
-        if !before.holders.iter().any(|other| is_same_hold(holder, other)) {
+        let known = before.holders.iter().find(|other| is_same_hold(holder, other));
+        if known.is_none() {
             let waited = before.waiters.iter().find(|waiter| waiter.id == holder.id);
             tell(Change::Granted {
                 holder: holder.clone(),
                 waited: waited.and_then(|waiter| waiter.waiting),
             });
+        }
+        if holder.broken && !known.is_some_and(|known| known.broken) {
+            tell(Change::Broken(holder.clone()));
         }
     }
     for waiter in &before.waiters {
@@ -148,6 +155,7 @@ mod tests {
             Change::Granted { holder, waited } => {
                 format!("{name}: {} granted, waited {}", holder.id, waited.is_some())
             }
+            Change::Broken(holder) => format!("{name}: {} broken", holder.id),
             Change::Ended { holder, lapsed } => format!("{name}: {} ended, lapsed {lapsed}", holder.id),
         };
         changes.iter().map(word).collect()
@@ -165,6 +173,22 @@ mod tests {
         let changes = looks.next(&[view("b", &[("z", 1)], &[])], late);
         assert_eq!(words(&changes), ["a: w ended, lapsed true", "a: y left", "b: z granted, waited false"]);
         assert!(looks.next(&[view("b", &[("z", 1)], &[])], late).is_empty(), "nothing changed");
+    }
+
+    #[test]
+    fn a_broken_hold_is_told_one_time_and_does_not_lapse() {
+        let (mut looks, now) = (Looks::new(), Instant::now());
+        let broken = |id: &str| {
+            let mut view = view("a", &[(id, 1)], &[]);
+            view.holders[0].broken = true;
+            [view]
+        };
+        looks.next(&[view("a", &[("h", 1)], &[])], now);
+        assert_eq!(words(&looks.next(&broken("h"), now)), ["a: h broken"]);
+        assert!(looks.next(&broken("h"), now).is_empty(), "it was told");
+        let late = now + Duration::from_secs(9);
+        let changes = words(&looks.next(&broken("i"), late));
+        assert_eq!(changes, ["a: h ended, lapsed false", "a: i granted, waited false", "a: i broken"]);
     }
 
     #[test]

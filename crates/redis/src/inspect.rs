@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use futures_util::future::join_all;
+
 use crate::{
     RedisEngine,
     config::StaleDeadline,
@@ -21,6 +23,9 @@ use leasehold_core::{
 /// How many keys one `SCAN` looks at: the server needs well under a millisecond for so many keys, unless the keys are
 /// long.
 const SCAN_COUNT: u64 = 1000;
+/// How many names of a list are looked at at the same time: one round trip for so many names. Requests of other clients
+/// wait for that many scripts.
+pub(crate) const LOOKS_AT_ONCE: usize = 32;
 
 impl RedisEngine {
     /// Checks that all servers answer, by asking for their time: a user without the right to `TIME` cannot lock, and an
@@ -58,31 +63,41 @@ impl RedisEngine {
             }
         })
         .await?;
+        let named = locks.iter().filter_map(|lock| Name::new(lock.strip_prefix(lock_prefix)?).ok());
+        // Without other keys that begin with the same text: our side keys, and Redisson's own keys.
+        let names: Vec<_> = named.filter(|name| self.keys(name).is_ok()).collect();
         let mut views = Vec::new();
-        for lock in locks {
-            let name = lock.strip_prefix(lock_prefix).map(Name::new);
-            let Some(Ok(name)) = name else { continue };
-            // Other keys that begin with the same text: our side keys, and Redisson's own keys.
-            if self.keys(&name).is_err() {
-                continue;
-            }
-            match self.show_now(&name).await {
-                Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
-                Ok(view) => views.push(view),
-                // The keys of the name are migrating to another server.
-                Err(Refused::Split(error)) => views.push(View::unreadable(name, lock, &error)),
-                // A key of another type, or an unreadable record: it blocks claims of this name, but must not block the
-                // list of the other names.
-                Err(Refused::Failed(error))
-                    if matches!(error.fault, Fault::Misconfigured | Fault::Internal | Fault::Denied) =>
-                {
-                    views.push(View::unreadable(name, lock, &error));
-                }
-                Err(refused) => return Err(refused.into()),
+        for names in names.chunks(LOOKS_AT_ONCE) {
+            // The requests are queued together, so that the connection sends them without waiting for an answer.
+            let answers = join_all(names.iter().map(|name| self.show_now(name))).await;
+            for (name, answer) in names.iter().zip(answers) {
+                views.extend(self.listed(name, answer)?);
             }
         }
         views.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Ok(views)
+    }
+
+    /// The entry of a name in a list; `None` if nobody holds it or waits for it any more.
+    fn listed(&self, name: &Name, answer: Result<View, Refused>) -> Result<Option<View>, EngineError> {
+        let unreadable = |error: &EngineError| {
+            let lock = format!("{}{}", self.client.config.prefix, name.as_str());
+            Ok(Some(View::unreadable(name.clone(), lock, error)))
+        };
+        match answer {
+            Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => Ok(None),
+            Ok(view) => Ok(Some(view)),
+            // The keys of the name are migrating to another server.
+            Err(Refused::Split(error)) => unreadable(&error),
+            // A key of another type, or an unreadable record: it blocks claims of this name, but must not block the
+            // list of the other names.
+            Err(Refused::Failed(error))
+                if matches!(error.fault, Fault::Misconfigured | Fault::Internal | Fault::Denied) =>
+            {
+                unreadable(&error)
+            }
+            Err(refused) => Err(refused.into()),
+        }
     }
 
     /// Calls `on_key` for every key that matches the pattern; for some keys perhaps twice.
@@ -244,12 +259,13 @@ fn holder_view(
     let overdue =
         state.strip_prefix("stale ").and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
     let foreign = state == "foreign" || overdue.is_some();
-    let (token, held) =
-        ((!foreign).then_some(token), (!foreign).then(|| elapsed(server_micros, since_micros)));
+    let token = Some(token).filter(|&token: &u64| !foreign && token > 0);
+    // Without the record of the name, only the value of the lock tells of the hold.
+    let held = (since_micros > 0).then(|| elapsed(server_micros, since_micros));
     let mode = read_mode(&mode, count, limit).unwrap_or(Mode::Exclusive);
     let owner = if state == "kept" { MIN_HOLD_OWNER.to_owned() } else { owner };
-    let holder = HolderView::new(id, owner).token(token).times(held, remaining).foreign(foreign);
-    Ok((mode, holder, overdue))
+    let holder = HolderView::new(id, owner).token(token).times(held, remaining);
+    Ok((mode, holder.foreign(foreign).broken(state == "!"), overdue))
 }
 
 /// The mode with this word; `None` if another program waits, which does not tell.

@@ -6,7 +6,7 @@ use leasehold_core::{EngineError, Fault, Guarantee, Name};
 
 use crate::{
     keys::{Keys, slot},
-    scripts::{Script, TEXTS},
+    scripts::{Script, TEXTS, is_plain_digest},
     texts::redisson,
 };
 
@@ -130,21 +130,37 @@ impl Layout {
     }
 }
 
+/// The texts of the scripts for Redisson's locks.
+const REDISSON_TEXTS: [(Script, &str); 11] = [
+    (Script::Claim, redisson::CLAIM),
+    (Script::Renew, redisson::RENEW),
+    (Script::Release, redisson::RELEASE),
+    (Script::Break, redisson::BREAK),
+    (Script::Look, redisson::LOOK),
+    (Script::RenewLock, redisson::RENEW_LOCK),
+    (Script::ReleaseLock, redisson::RELEASE_LOCK),
+    (Script::RenewShared, redisson::RENEW_SHARED),
+    (Script::ReleaseShared, redisson::RELEASE_SHARED),
+    (Script::ReadMemo, redisson::READ_MEMO),
+    (Script::WriteMemo, redisson::WRITE_MEMO),
+];
+
 /// The text of a script for Redisson's locks; `None` for a script that reads no lock, or that is only for plain
 /// strings.
 const fn redisson_text(script: Script) -> Option<&'static str> {
-    Some(match script {
-        Script::Claim => redisson::CLAIM,
-        Script::Renew => redisson::RENEW,
-        Script::Release => redisson::RELEASE,
-        Script::Break => redisson::BREAK,
-        Script::Look => redisson::LOOK,
-        Script::RenewLock => redisson::RENEW_LOCK,
-        Script::ReleaseLock => redisson::RELEASE_LOCK,
-        Script::RenewShared => redisson::RENEW_SHARED,
-        Script::ReleaseShared => redisson::RELEASE_SHARED,
-        Script::ReadMemo => redisson::READ_MEMO,
-        Script::WriteMemo => redisson::WRITE_MEMO,
-        _ => return None,
-    })
+    let mut index = 0;
+    while index < REDISSON_TEXTS.len() {
+        let (of, text) = REDISSON_TEXTS[index];
+        if of as usize == script as usize {
+            return Some(text);
+        }
+        index += 1;
+    }
+    None
+}
+
+/// Whether a server knows a script of leasehold, of any layout, by this digest.
+pub(crate) fn is_own_digest(digest: &str) -> bool {
+    let mut of_redisson = REDISSON_TEXTS.iter().filter_map(|(script, _)| Layout::Redisson.digest(*script));
+    is_plain_digest(digest) || of_redisson.any(|own| own == digest)
 }

@@ -138,6 +138,11 @@ fn digest(index: usize) -> String {
     sha1_smol::Sha1::from(TEXTS[index]).digest().to_string()
 }
 
+/// Whether a server knows a script for plain locks by this digest.
+pub(crate) fn is_plain_digest(digest: &str) -> bool {
+    DIGESTS.iter().any(|own| own.as_str() == digest)
+}
+
 /// One item of a call: a lock key, and the script's arguments for that lock. All parts of an item share one allocation,
 /// because calls are frequent.
 #[derive(Debug)]

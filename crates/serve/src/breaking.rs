@@ -6,21 +6,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold::{Broken, HolderView, View};
-use serde_json::{Value, json};
+use leasehold::{Broken, View};
+use leasehold_ops::{
+    audit::{Audit, BreakRecord, Fields},
+    free_when,
+};
 use tokio::{
     runtime::Handle,
     task::{JoinError, spawn_blocking},
     time::sleep,
 };
 
-use crate::{
-    audit::Audit,
-    guard::Identity,
-    secret::random,
-    state::Shared,
-    time::{millis, now_ms, rfc3339},
-};
+use crate::{guard::Identity, secret::random, state::Shared, time::now};
 
 /// How long to wait for a holder that was asked to stop, as `leasehold break` does.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
@@ -43,6 +40,8 @@ pub(crate) struct Wish {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Broken,
+    /// The hold is broken, and its name stays taken for now: until when.
+    Asked(String),
     /// Nothing was held under this token.
     NotHeld,
     /// The engine refused or did not answer. The hold may go on, or may have ended.
@@ -58,6 +57,7 @@ impl Outcome {
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Broken => "The hold has ended.".to_owned(),
+            Self::Asked(until) => format!("The hold is broken: {until}."),
             Self::NotHeld => "Nothing is held under this token. Nothing was done.".to_owned(),
             Self::Failed(why) => format!("The hold was not ended, or that is not known: {why}"),
             Self::NotRecorded(why) => format!("Nothing was done, because it cannot be recorded: {why}"),
@@ -67,10 +67,19 @@ impl Outcome {
         }
     }
 
+    /// The outcome, once a look after it shows whether the broken hold still blocks its name.
+    fn after(self, view: &View, token: u64) -> Self {
+        let blocking = BreakRecord::holder(view, token).filter(|holder| holder.broken);
+        match (self, blocking) {
+            (Self::Broken, Some(holder)) => Self::Asked(free_when(holder)),
+            (outcome, _) => outcome,
+        }
+    }
+
     /// The word in the audit.
     const fn word(&self) -> &'static str {
         match self {
-            Self::Broken => "broken",
+            Self::Broken | Self::Asked(_) => "broken",
             Self::NotHeld => "not held",
             Self::Failed(_) => "failed",
             Self::NotRecorded(_) => "not recorded",
@@ -101,15 +110,15 @@ async fn recorded(shared: &Shared, audit: Audit, wish: Wish) -> Outcome {
         Err(error) => return Outcome::Failed(error),
     };
     // Only of a hold that is there: a token that was guessed or is long gone is no break.
-    let Some(holder) = before.holders.iter().find(|holder| is_token_of(holder, wish.token)) else {
+    if BreakRecord::holder(&before, wish.token).is_none() {
         return Outcome::NotHeld;
-    };
+    }
     let id = match random() {
         Ok(id) => id[..16].to_owned(),
         Err(error) => return Outcome::NotRecorded(error.to_string()),
     };
-    let card = card(&before, holder);
-    if let Err(why) = write(&audit, fields(shared, &wish, &id, "intent", vec![("holder", card)])).await {
+    let record = record(shared, &wish, id);
+    if let Err(why) = write(&audit, record.intent(now(), &before)).await {
         return Outcome::NotRecorded(why);
     }
     shared.history().expect_break(wish.engine, &wish.name, wish.token);
@@ -117,16 +126,17 @@ async fn recorded(shared: &Shared, audit: Audit, wish: Wish) -> Outcome {
     if outcome == Outcome::Broken {
         shared.engines[wish.engine].totals().count_break();
     }
-    let after = match show(shared, &wish).await {
-        Ok(view) => holders(&view),
-        Err(error) => json!({ "unknown": error }),
+    let after = show(shared, &wish).await;
+    let outcome = match &after {
+        Ok(view) => outcome.after(view, wish.token),
+        Err(_) => outcome,
     };
     let why = match &outcome {
-        Outcome::Failed(why) => Value::from(why.as_str()),
-        _ => Value::Null,
+        Outcome::Failed(why) => Some(why.as_str()),
+        _ => None,
     };
-    let more = vec![("outcome", Value::from(outcome.word())), ("error", why), ("holders_after", after)];
-    match write(&audit, fields(shared, &wish, &id, "outcome", more)).await {
+    let line = record.outcome(now(), (outcome.word(), why), after.as_ref().map_err(String::as_str));
+    match write(&audit, line).await {
         Ok(()) => outcome,
         Err(why) => Outcome::DoneUnrecorded(Box::new(outcome), why),
     }
@@ -162,54 +172,23 @@ fn panicked(error: JoinError) -> String {
     error.to_string()
 }
 
-async fn write(audit: &Audit, fields: Vec<(&'static str, Value)>) -> Result<(), String> {
+async fn write(audit: &Audit, fields: Fields) -> Result<(), String> {
     let audit = audit.clone();
     let written = spawn_blocking(move || audit.write(fields)).await.map_err(panicked)?;
     written.map_err(|error| error.to_string())
 }
 
-/// The fields of every line.
-fn fields(
-    shared: &Shared,
-    wish: &Wish,
-    id: &str,
-    event: &str,
-    more: Vec<(&'static str, Value)>,
-) -> Vec<(&'static str, Value)> {
-    let mut fields = vec![
-        ("time", Value::from(rfc3339(now_ms()))),
-        ("event", Value::from(event)),
-        ("id", Value::from(id)),
-        ("who", Value::from(wish.identity.who.as_str())),
-        ("known_by", Value::from(wish.identity.how.word())),
-        ("address", Value::from(wish.address.to_string())),
-        ("engine", Value::from(shared.engines[wish.engine].label.as_str())),
-        ("name", Value::from(wish.name.as_str())),
-        ("token", Value::from(wish.token)),
-        ("force", Value::from(wish.force)),
-        ("reason", Value::from(wish.reason.as_str())),
-    ];
-    fields.extend(more);
-    fields
-}
-
-/// The hold that is to end.
-fn card(view: &View, holder: &HolderView) -> Value {
-    json!({
-        "owner": holder.owner,
-        "token": holder.token,
-        "held_ms": holder.held.map(millis),
-        "remaining_ms": holder.remaining.map(millis),
-        "waiters": view.waiters.len(),
-    })
-}
-
-fn holders(view: &View) -> Value {
-    let holder = |holder: &HolderView| json!({ "owner": holder.owner, "token": holder.token });
-    Value::Array(view.holders.iter().map(holder).collect())
-}
-
-/// Whether the page showed this hold under this token.
-fn is_token_of(holder: &HolderView, token: u64) -> bool {
-    holder.token == Some(token)
+/// What every line tells.
+fn record(shared: &Shared, wish: &Wish, id: String) -> BreakRecord {
+    BreakRecord {
+        id,
+        who: wish.identity.who.clone(),
+        known_by: wish.identity.how.word(),
+        address: Some(wish.address.to_string()),
+        engine: shared.engines[wish.engine].label.clone(),
+        name: wish.name.clone(),
+        token: wish.token,
+        force: wish.force,
+        reason: wish.reason.clone(),
+    }
 }

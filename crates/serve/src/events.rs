@@ -118,6 +118,7 @@ impl Follower {
         event.insert("now".to_owned(), now.into());
         event.insert("status".to_owned(), pages::locks::status(&selection).into());
         event.insert("engines".to_owned(), engines(&self.shared, now));
+        event.insert("waits".to_owned(), pages::waits::summary(&self.shared).json());
         let mut rows = Vec::new();
         let mut order = Vec::new();
         let mut sent = HashMap::new();

@@ -71,6 +71,11 @@ impl Kind {
             Self::Left => "left",
         }
     }
+
+    /// Whether it ends a wait. The others end a hold.
+    pub(crate) const fn is_wait(self) -> bool {
+        matches!(self, Self::Granted | Self::Left)
+    }
 }
 
 impl History {
@@ -80,6 +85,11 @@ impl History {
             let (kind, owner, token, lasted) = match change {
                 Change::Granted { holder, waited } => {
                     (Kind::Granted, &holder.owner, holder.token, waited.map(millis))
+                }
+                Change::Broken(holder) => {
+                    // Its end is an entry of its own.
+                    let _ = self.take_break(engine, name, holder.token);
+                    (Kind::Broken, &holder.owner, holder.token, holder.held.map(millis))
                 }
                 Change::Ended { holder, lapsed } => {
                     let kind = match (self.take_break(engine, name, holder.token), lapsed) {
@@ -132,9 +142,8 @@ impl History {
 
     /// The longest waits, longest first.
     pub(crate) fn longest_waits(&self, count: usize) -> Vec<&Entry> {
-        let is_wait = |entry: &&Entry| matches!(entry.kind, Kind::Granted | Kind::Left);
-        let mut waits: Vec<_> =
-            self.entries.iter().filter(is_wait).filter(|entry| entry.lasted > Some(0)).collect();
+        let is_wait = |entry: &&Entry| entry.kind.is_wait() && entry.lasted > Some(0);
+        let mut waits: Vec<_> = self.entries.iter().filter(is_wait).collect();
         waits.sort_by_key(|entry| std::cmp::Reverse(entry.lasted));
         waits.truncate(count);
         waits
@@ -204,6 +213,17 @@ mod tests {
         let kinds: Vec<_> = history.newest().map(|entry| entry.kind).collect();
         assert_eq!(kinds, [Kind::Ended, Kind::Broken, Kind::Lapsed, Kind::Ended]);
         assert_eq!(history.counts(), Counts { lapsed: 1, broken: 1, ..Counts::default() });
+    }
+
+    #[test]
+    fn a_break_that_a_look_sees_is_told_one_time() {
+        let mut history = History::default();
+        history.expect_break(0, "n", 7);
+        let holder = HolderView::new("i".into(), "o".into()).token(Some(7)).broken(true);
+        history.add(0, &named(Change::Broken(holder.clone())), 1);
+        history.add(0, &named(Change::Ended { holder, lapsed: false }), 2);
+        let kinds: Vec<_> = history.newest().map(|entry| entry.kind).collect();
+        assert_eq!(kinds, [Kind::Ended, Kind::Broken]);
     }
 
     #[test]

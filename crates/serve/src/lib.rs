@@ -9,9 +9,8 @@
 //! - `guard`: who may send which request. `secret`: the files with tokens.
 //! - `pages`, `picture`, `events`, `html`: the pages, and the changes that are pushed to them. `metrics`: the same for
 //!   Prometheus.
-//! - `breaking`, `audit`: how a hold is ended, and the record of it.
+//! - `breaking`: how a hold is ended, with the record of it.
 
-mod audit;
 mod breaking;
 mod events;
 mod guard;

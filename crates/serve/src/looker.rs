@@ -6,22 +6,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_ops::{Looks, waits::Finder};
+use leasehold_ops::{Leases, Looks, pause_after_look, waits::Finder};
 use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
 
 use crate::{
     row::rows,
-    state::{Health, Look, Shared},
-    time::now_ms,
+    state::{Health, Look, Search, Shared},
+    time::{millis, now_ms},
 };
 
 /// The time between two looks at an engine that answers at once.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// The pause after a look is at least this many times as long as the look took, so that looks at very many names are
-/// not the main load of a server.
-const PAUSE_FACTOR: u32 = 3;
-/// The longest pause between two looks.
-const MAX_PAUSE: Duration = Duration::from_secs(15);
 /// The time between two questions for the guarantee and the diagnostics, which change rarely and cost more.
 const HEALTH_PERIOD: Duration = Duration::from_secs(60);
 
@@ -30,42 +25,59 @@ const WAITS_PERIOD: Duration = Duration::from_secs(2);
 
 /// Looks at an engine until the server stops.
 pub(crate) async fn look(shared: Arc<Shared>, engine: usize) {
-    let mut looks = Looks::new();
+    let mut seen = Seen { looks: Looks::new(), leases: Leases::new(), start: Instant::now() };
     until_stopped(&shared, async {
         loop {
-            let begin = Instant::now();
-            look_once(&shared, engine, &mut looks).await;
+            let pause = look_once(&shared, engine, &mut seen).await;
             shared.looks.send_modify(|number| *number += 1);
-            let took = begin.elapsed();
-            let pause = LOOK_PERIOD.saturating_sub(took).max(took.saturating_mul(PAUSE_FACTOR));
-            sleep(pause.min(MAX_PAUSE)).await;
+            sleep(pause).await;
         }
     })
     .await;
 }
 
-async fn look_once(shared: &Shared, engine: usize, looks: &mut Looks) {
+/// What is remembered of an engine from look to look.
+struct Seen {
+    looks: Looks,
+    leases: Leases,
+    start: Instant,
+}
+
+/// Returns the pause before the next look. An engine that does not answer has no load by looks, and is looked at again
+/// soon.
+async fn look_once(shared: &Shared, engine: usize, seen: &mut Seen) -> Duration {
+    let begin = Instant::now();
     let state = &shared.engines[engine];
     let locks = state.locks.clone();
     // Engines without a server answer on the thread that asks, which must not be one that serves requests.
     let handle = Handle::current();
+    let sent = seen.start.elapsed();
     let answer = spawn_blocking(move || handle.block_on(locks.list(""))).await;
     let (before, now) = (state.look(), now_ms());
-    let views = match answer {
-        Ok(Ok(views)) => views,
-        Ok(Err(error)) => return state.set_look(failed(&before, error.to_string())),
-        Err(error) => return state.set_look(failed(&before, error.to_string())),
+    let answer = answer.map_err(|error| error.to_string());
+    let mut views = match answer.and_then(|answer| answer.map_err(|error| error.to_string())) {
+        Ok(views) => views,
+        Err(error) => {
+            state.set_look(failed(&before, error));
+            return LOOK_PERIOD;
+        }
     };
-    let changes = looks.next(&views, Instant::now());
+    let took = begin.elapsed();
+    let pause = pause_after_look(LOOK_PERIOD.saturating_sub(took), took);
+    seen.leases.next(&mut views, sent, seen.start.elapsed());
+    let changes = seen.looks.next(&views, Instant::now());
     shared.history().add(engine, &changes, now);
     state.totals().count(changes.iter().map(|(_, change)| change));
     let rows = rows(&views, now, &before.rows);
-    state.set_look(Look { rows, views: Arc::new(views), at: Some(now), error: None });
+    let next_ms = millis(pause + took);
+    state.set_look(Look { rows, views: Arc::new(views), at: Some(now), next_ms, error: None });
+    pause
 }
 
 /// The look after one that failed: the rows of the last one that succeeded.
 fn failed(before: &Look, error: String) -> Look {
-    Look { rows: before.rows.clone(), views: Arc::clone(&before.views), at: before.at, error: Some(error) }
+    let (rows, views) = (before.rows.clone(), Arc::clone(&before.views));
+    Look { rows, views, at: before.at, next_ms: before.next_ms, error: Some(error) }
 }
 
 /// Looks for deadlocks and long waits over all engines until the server stops.
@@ -79,7 +91,8 @@ pub(crate) async fn look_at_waits(shared: Arc<Shared>) {
             if looks.iter().all(|look| look.error.is_none() && look.at.is_some()) {
                 let each = shared.engines.iter().zip(&looks);
                 let looks: Vec<_> = each.map(|(engine, look)| engine.wait_look(look)).collect();
-                shared.set_waits(finder.next(&looks, Instant::now()));
+                let findings = finder.next(&looks, Instant::now());
+                shared.set_search(Search { findings, at: Some(now_ms()) });
             }
         }
     })
@@ -92,11 +105,14 @@ pub(crate) async fn look_at_health(shared: Arc<Shared>, engine: usize) {
         loop {
             let state = &shared.engines[engine];
             let (locks, handle) = (state.locks.clone(), Handle::current());
+            // What is shown is at least as new as this.
+            let at = Some(now_ms());
             let answer = spawn_blocking(move || {
                 handle.block_on(async { (locks.guarantee().await, locks.diagnose().await) })
             });
             if let Ok((guarantee, diagnostics)) = answer.await {
                 state.set_health(Health {
+                    at,
                     guarantee: Some(guarantee.map_err(|error| error.to_string())),
                     diagnostics: Some(diagnostics.map_err(|error| error.to_string())),
                 });

@@ -10,13 +10,15 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use leasehold_ops::series::{CONTENT_TYPE, EngineState, Exposition};
+use leasehold_ops::series::{CONTENT_TYPE, EngineState, Exposition, write_deadlocks};
 
 use crate::state::Shared;
 
 /// All series. The label `location` is the label of the engine on the page.
 pub(crate) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let mut text = Exposition::new();
+    let (mut text, search) = (Exposition::new(), shared.current_search());
+    let findings = search.as_ref().map(|search| search.findings.as_slice());
+    findings.iter().for_each(|findings| write_deadlocks(&mut text, findings));
     for engine in &shared.engines {
         let (look, health, totals) = (engine.look(), engine.health(), engine.totals().clone());
         let at = look.at.map(|at| UNIX_EPOCH + Duration::from_millis(at));
@@ -29,6 +31,7 @@ pub(crate) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
         let diagnostics = health.diagnostics.as_ref().and_then(|found| found.as_ref().ok());
         state
             .level(level.map(|guarantee| guarantee.level))
+            .findings(findings)
             .diagnostics(diagnostics.map_or(&[], |found| found.as_slice()))
             .write(&mut text, &shared.metrics_names);
     }

@@ -1,10 +1,16 @@
 //! A picture of who waits for whom: a box for each task, and an arrow from each task that waits to the one that keeps
-//! it from its grant.
+//! it from its grant. A waiter whose arrows lead to the holders has none to the waiter ahead of it: the order of the
+//! queue is on the page of the name.
+
+mod arrow;
+mod drawn;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use leasehold_ops::waits::{Block, Deadlock, Party};
+use leasehold_ops::waits::{Block, Party};
 
+pub(crate) use self::drawn::Locked;
+use self::{arrow::arrow, drawn::with_arrow};
 use crate::html::Html;
 
 /// How many arrows are drawn at most. More cannot be followed by eye; the list below the picture has them.
@@ -29,13 +35,6 @@ pub(crate) fn task_of(party: &Party) -> TaskKey {
     }
 }
 
-/// The tasks of these deadlocks.
-pub(crate) fn tasks_of<'d>(deadlocks: impl Iterator<Item = &'d Deadlock>) -> HashSet<TaskKey> {
-    let parties =
-        deadlocks.flat_map(|deadlock| &deadlock.blocks).flat_map(|block| [&block.waiter, &block.blocker]);
-    parties.map(task_of).collect()
-}
-
 /// A box.
 struct Task<'b> {
     label: &'b str,
@@ -44,10 +43,13 @@ struct Task<'b> {
     is_locked: bool,
 }
 
-/// Draws the arrows that fit. `locked`: the tasks of deadlocks.
-pub(crate) fn draw(blocks: &[Block], locked: &HashSet<TaskKey>) -> Html {
-    let blocks = &blocks[..blocks.len().min(MAX_ARROWS)];
-    let tasks = place(blocks, locked);
+/// Draws the arrows that fit. `locked`: what deadlocks consist of.
+pub(crate) fn draw(blocks: &[Block], locked: &Locked) -> Html {
+    let mut blocks = with_arrow(blocks, locked);
+    // What is cut must not be the deadlock. The sort keeps the order of the others.
+    blocks.sort_by_cached_key(|block| !locked.has(block));
+    blocks.truncate(MAX_ARROWS);
+    let tasks = place(&blocks, &locked.tasks);
     let (columns, rows) = tasks
         .values()
         .fold((0, 0), |(columns, rows), task| (columns.max(task.column + 1), rows.max(task.row + 1)));
@@ -63,12 +65,14 @@ pub(crate) fn draw(blocks: &[Block], locked: &HashSet<TaskKey>) -> Html {
         .text(width)
         .raw(" ")
         .text(height);
-    html.raw("\"><defs><marker id=\"end\" orient=\"auto\" markerWidth=\"8\" markerHeight=\"8\" refX=\"8\" refY=\"4\">");
+    html.raw("\"><defs><marker id=\"end\" orient=\"auto\" ");
+    html.raw("markerUnits=\"userSpaceOnUse\" markerWidth=\"8\" markerHeight=\"8\" refX=\"8\" refY=\"4\">");
     html.raw("<path d=\"m0,0l8,4l-8,4\"/></marker></defs>");
     for block in blocks {
         if let (Some(from), Some(to)) =
             (tasks.get(&task_of(&block.waiter)), tasks.get(&task_of(&block.blocker)))
         {
+            html.raw(if locked.has(block) { "<path class=\"locked\"" } else { "<path" });
             arrow(&mut html, from, to, &block.waiter.name);
         }
     }
@@ -85,41 +89,12 @@ pub(crate) fn draw(blocks: &[Block], locked: &HashSet<TaskKey>) -> Html {
     html
 }
 
-fn arrow(html: &mut Html, from: &Task<'_>, to: &Task<'_>, name: &str) {
-    let (x, y) = (from.x(), from.y() + BOX_HEIGHT / 2);
-    // To the right side of a box further left; within a column and backwards, around the right side.
-    let (start, bend) =
-        if from.column > to.column { (x, x - 60) } else { (x + BOX_WIDTH, x + BOX_WIDTH + 90) };
-    let (end_x, end_y) = (to.x() + BOX_WIDTH, to.y() + BOX_HEIGHT / 2);
-    let end_bend = if from.column > to.column { end_x + 60 } else { bend };
-    html.raw("<path marker-end=\"url(#end)\" d=\"M")
-        .text(start)
-        .raw(" ")
-        .text(y)
-        .raw(" C")
-        .text(bend)
-        .raw(" ")
-        .text(y);
-    html.raw(" ").text(end_bend).raw(" ").text(end_y).raw(" ").text(end_x).raw(" ").text(end_y).raw("\"/>");
-    let (label_x, label_y) = (usize::midpoint(start, end_x), usize::midpoint(y, end_y) - 4);
-    let (anchor, label_x) =
-        if from.column > to.column { ("middle", label_x) } else { ("start", start.max(end_x) + 72) };
-    html.raw("<text text-anchor=\"")
-        .text(anchor)
-        .raw("\" x=\"")
-        .text(label_x)
-        .raw("\" y=\"")
-        .text(label_y)
-        .raw("\">");
-    html.text(short(name)).raw("</text>");
-}
-
 /// Places the tasks: those that wait for nobody on the left, and each other one to the right of one that it waits for.
 /// A task of a cycle that nothing leads to begins on the left, too.
-fn place<'b>(blocks: &'b [Block], locked: &HashSet<TaskKey>) -> HashMap<TaskKey, Task<'b>> {
+fn place<'b>(blocks: &[&'b Block], locked: &HashSet<TaskKey>) -> HashMap<TaskKey, Task<'b>> {
     let mut waiters: HashMap<TaskKey, Vec<TaskKey>> = HashMap::new();
     let (mut labels, mut order, mut waiting) = (HashMap::new(), Vec::new(), HashSet::new());
-    for block in blocks {
+    for &block in blocks {
         for party in [&block.blocker, &block.waiter] {
             if labels.insert(task_of(party), party.owner.as_str()).is_none() {
                 order.push(task_of(party));
@@ -166,25 +141,34 @@ fn short(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use leasehold::{HolderView, Mode, Name, View, WaiterView};
     use leasehold_ops::waits::{Look, blocks};
 
     use super::*;
 
+    pub(super) fn views(locks: &[(&str, &str, &[&str])]) -> Vec<View> {
+        let views = locks.iter().map(|(name, holder, waiters)| {
+            let mut view = View::free(Name::new(name).unwrap(), String::new());
+            view.add_holder(Mode::Exclusive, HolderView::new((*holder).into(), format!("<{holder}>")));
+            let waiter = |id: &&str| {
+                let mut waiter = WaiterView::new((*id).into(), format!("<{id}>"), None);
+                waiter.mode = Some(Mode::Exclusive);
+                waiter
+            };
+            view.waiters.extend(waiters.iter().map(waiter));
+            view
+        });
+        views.collect()
+    }
+
+    pub(super) fn blocks_of(views: &[View]) -> Vec<Block> {
+        blocks(&[Look { engine: "e", fifo: true, views }])
+    }
+
     fn drawn(locks: &[(&str, &str, &[&str])]) -> (Vec<Block>, String) {
-        let views: Vec<_> = locks
-            .iter()
-            .map(|(name, holder, waiters)| {
-                let mut view = View::free(Name::new(name).unwrap(), String::new());
-                view.add_holder(Mode::Exclusive, HolderView::new((*holder).into(), format!("<{holder}>")));
-                let waiter = |id: &&str| WaiterView::new((*id).into(), format!("<{id}>"), None);
-                view.waiters.extend(waiters.iter().map(waiter));
-                view
-            })
-            .collect();
-        let blocks = blocks(&[Look { engine: "e", fifo: true, views: &views }]);
-        let svg = draw(&blocks, &HashSet::new()).into_string();
+        let blocks = blocks_of(&views(locks));
+        let svg = draw(&blocks, &Locked::default()).into_string();
         (blocks, svg)
     }
 
@@ -192,9 +176,11 @@ mod tests {
     fn each_task_has_a_box_and_each_wait_an_arrow() {
         let (blocks, svg) = drawn(&[("n&1", "h", &["w", "x"]), ("n2", "g", &["y"])]);
         assert_eq!(svg.matches("<rect").count(), 5);
-        assert_eq!(svg.matches("marker-end").count(), blocks.len());
+        // Who is second in the queue waits for the holder, and behind the first: one arrow.
+        assert_eq!((svg.matches("marker-end").count(), blocks.len()), (3, 4));
         assert!(svg.contains("&lt;h&gt;") && svg.contains(">n&amp;1<") && !svg.contains("<h>"), "{svg}");
-        let tasks = place(&blocks, &HashSet::new());
+        let waits: Vec<_> = blocks.iter().collect();
+        let tasks = place(&waits, &HashSet::new());
         let column = |owner: &str| tasks.values().find(|task| task.label == owner).unwrap().column;
         assert_eq!((column("<h>"), column("<w>"), column("<y>")), (0, 1, 1));
     }
@@ -214,5 +200,7 @@ mod tests {
         let (a, b) = (actor("a"), actor("b"));
         let (_, svg) = drawn(&[("one", &a, &[&b]), ("two", &b, &[&a])]);
         assert_eq!((svg.matches("<rect").count(), svg.matches("marker-end").count()), (2, 2), "{svg}");
+        // The way back leaves the row of the boxes.
+        assert!(svg.contains("d=\"M572 25 ") && svg.contains("d=\"M137 38 C137 60 697 60 697 38\""), "{svg}");
     }
 }

@@ -1,6 +1,7 @@
 //! One name of one engine, as the page shows it.
 
 use leasehold::{Mode, View};
+use leasehold_ops::marks;
 
 use crate::{
     html::{link, visible},
@@ -39,6 +40,8 @@ pub(crate) struct Holder {
     pub(crate) until: Option<u64>,
     pub(crate) of_session: bool,
     pub(crate) foreign: bool,
+    /// What is not as it should be, as words after the owner.
+    pub(crate) marks: Vec<&'static str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +82,7 @@ impl Row {
                 until: same_moment(until, known.and_then(|known| known.until)),
                 of_session: holder.of_session,
                 foreign: holder.foreign,
+                marks: marks(holder),
             }
         });
         let waiters = view.waiters.iter().map(|waiter| {
@@ -125,10 +129,13 @@ impl Row {
 }
 
 impl Holder {
-    /// Its owner, marked if another program holds the name.
+    /// Its owner, with what is not as it should be.
     pub(crate) fn owner_text(&self) -> String {
-        let mark = if self.foreign { " (foreign)" } else { "" };
-        format!("{}{mark}", self.owner)
+        let owner = if self.owner.is_empty() { "unknown" } else { &self.owner };
+        if self.marks.is_empty() {
+            return owner.to_owned();
+        }
+        format!("{owner} ({})", self.marks.join(", "))
     }
 
     /// What ends the hold, where no time is known.
@@ -189,6 +196,10 @@ mod tests {
         let mut view = view(1, 1);
         view.holders[0].foreign = true;
         assert_eq!(Row::new(&view, 0, None).holder_text(), "o (foreign)");
+        let broken = HolderView::new("i".into(), String::new()).broken(true);
+        let mut row = view.clone();
+        row.holders = vec![broken];
+        assert_eq!(Row::new(&row, 0, None).holder_text(), "unknown (broken)");
         view.holders.push(view.holders[0].clone());
         assert_eq!(Row::new(&view, 0, None).holder_text(), "o (foreign) and 1 more");
         view.problem = Some("not a lock".into());

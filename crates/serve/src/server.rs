@@ -13,7 +13,10 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use leasehold_ops::series::NameFilter;
+use leasehold_ops::{
+    audit::{Audit, Journal},
+    series::NameFilter,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -24,7 +27,6 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    audit::{Audit, Journal},
     guard::Peer,
     looker, router,
     settings::{Settings, StartError},
@@ -73,8 +75,7 @@ impl Server {
         let address = listener.local_addr().map_err(|error| system(&what, error))?;
         listener.set_nonblocking(true).map_err(|error| system(&what, error))?;
         let access = settings.access(address)?;
-        let engines = settings.engines.into_iter();
-        let engines = engines.map(|engine| EngineState::new(engine.label, engine.locks, engine.breaker));
+        let engines = settings.engines.into_iter().map(EngineState::new);
         let mut shared = Shared::new(engines.collect(), access, audit);
         shared.metrics_names = NameFilter::new(settings.metrics_names);
         let shared = Arc::new(shared);

@@ -8,6 +8,7 @@ use std::{
 
 use axum::http::HeaderName;
 use leasehold::Locks;
+use leasehold_ops::Reached;
 
 use crate::{
     guard::{Access, Hosts, Proxy},
@@ -22,6 +23,8 @@ pub struct EngineSource {
     pub locks: Locks,
     /// The locks by which holds are ended, if they are to be others: those of a user with more rights.
     pub breaker: Option<Locks>,
+    /// How a reader of the page reaches the engine by a command that breaks a hold.
+    pub reached: Reached,
 }
 
 /// What the server is started with.
@@ -232,8 +235,12 @@ mod tests {
 
     #[test]
     fn a_label_belongs_to_one_engine() {
-        let source =
-            || EngineSource { label: "a".into(), locks: Locks::connect("memory:").unwrap(), breaker: None };
+        let source = || EngineSource {
+            label: "a".into(),
+            locks: Locks::connect("memory:").unwrap(),
+            breaker: None,
+            reached: Reached::AsHere,
+        };
         let twice = Settings { engines: vec![source(), source()], ..settings("127.0.0.1:0") };
         assert!(refusal(&twice).contains("same label"));
     }

@@ -4,17 +4,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use leasehold::{Diagnostic, Guarantee, Locks, View};
 use leasehold_ops::{
+    Reached,
+    audit::Audit,
     series::{NameFilter, Totals},
     waits,
 };
 use tokio::sync::{Semaphore, watch};
 
-use crate::{audit::Audit, guard::Access, history::History, row::Row, table::Query, table::Selection, time};
+use crate::{
+    guard::Access, history::History, row::Row, settings::EngineSource, table::Query, table::Selection, time,
+};
 
 /// How many pages may follow the changes at the same time.
 const MAX_STREAMS: usize = 64;
-/// A look older than this is shown as out of date, in milliseconds.
-pub(crate) const STALE_MS: u64 = 5000;
+/// A look is shown as out of date if the answer to the next one is late by more than this, in milliseconds.
+const LATE_MS: u64 = 4000;
 
 /// The state of the server.
 pub(crate) struct Shared {
@@ -29,8 +33,8 @@ pub(crate) struct Shared {
     pub(crate) stopping: watch::Sender<bool>,
     /// The names that have series of their own in the metrics.
     pub(crate) metrics_names: NameFilter,
-    /// Deadlocks and long waits.
-    waits: RwLock<Arc<Vec<waits::Finding>>>,
+    /// The last search for deadlocks and long waits.
+    search: RwLock<Arc<Search>>,
     /// The right to follow the changes.
     pub(crate) streams: Arc<Semaphore>,
     /// Breaks that have begun. All permits are free when none is going on.
@@ -48,6 +52,8 @@ pub(crate) struct EngineState {
     pub(crate) locks: Locks,
     /// The locks by which holds are ended, if they are others.
     pub(crate) breaker: Option<Locks>,
+    /// How a reader of the page reaches the engine by a command that breaks a hold.
+    pub(crate) reached: Reached,
     /// What happened since the start, as counts.
     totals: Mutex<Totals>,
     look: RwLock<Arc<Look>>,
@@ -63,13 +69,26 @@ pub(crate) struct Look {
     pub(crate) views: Arc<Vec<View>>,
     /// The time of day of the last look that succeeded, in milliseconds.
     pub(crate) at: Option<u64>,
+    /// How long after `at` the answer to the next look is to be expected, in milliseconds: looks at very many names
+    /// take long, and so do the pauses between them.
+    pub(crate) next_ms: u64,
     /// Why the last look failed.
     pub(crate) error: Option<String>,
+}
+
+/// What the last search for deadlocks and long waits found.
+#[derive(Default)]
+pub(crate) struct Search {
+    pub(crate) findings: Vec<waits::Finding>,
+    /// The time of day of the search, in milliseconds; `None`: there was none yet.
+    pub(crate) at: Option<u64>,
 }
 
 /// What the engine promises and what is wrong with it.
 #[derive(Default)]
 pub(crate) struct Health {
+    /// The time of day at which it was asked, in milliseconds.
+    pub(crate) at: Option<u64>,
     /// The guarantee, or why it is not known; `None`: not asked yet.
     pub(crate) guarantee: Option<Result<Guarantee, String>>,
     /// The diagnostics, or why they are not known.
@@ -86,7 +105,7 @@ impl Shared {
             looks: watch::Sender::new(0),
             stopping: watch::Sender::new(false),
             metrics_names: NameFilter::default(),
-            waits: RwLock::default(),
+            search: RwLock::default(),
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             breaks: Arc::new(Semaphore::new(MAX_BREAKS as usize)),
             selections: Mutex::default(),
@@ -97,18 +116,31 @@ impl Shared {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Deadlocks and long waits, as they were found last.
-    pub(crate) fn waits(&self) -> Arc<Vec<waits::Finding>> {
-        Arc::clone(&self.waits.read().unwrap_or_else(PoisonError::into_inner))
+    /// The last search for deadlocks and long waits.
+    pub(crate) fn search(&self) -> Arc<Search> {
+        Arc::clone(&self.search.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn set_waits(&self, found: Vec<waits::Finding>) {
-        *self.waits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(found);
+    pub(crate) fn set_search(&self, search: Search) {
+        *self.search.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(search);
+    }
+
+    /// The last search, if its result is current: while an engine is away no search is made, because the rows that it
+    /// had could show a cycle that has ended.
+    pub(crate) fn current_search(&self) -> Option<Arc<Search>> {
+        let answers = |engine: &EngineState| engine.look().error.is_none();
+        Some(self.search()).filter(|search| search.at.is_some() && self.engines.iter().all(answers))
     }
 
     /// The engine with this label, and its number.
     pub(crate) fn engine(&self, label: &str) -> Option<(usize, &EngineState)> {
         self.engines.iter().enumerate().find(|(_, engine)| engine.label == label)
+    }
+
+    /// How a reader of the page reaches the engine with this label by a command.
+    pub(crate) fn reached(&self, label: &str) -> Reached {
+        self.engine(label)
+            .map_or_else(|| Reached::Label(label.to_owned()), |(_, engine)| engine.reached.clone())
     }
 
     /// The rows that a query selects now. Pages with the same query share one selection.
@@ -128,11 +160,12 @@ impl Shared {
 }
 
 impl EngineState {
-    pub(crate) fn new(label: String, locks: Locks, breaker: Option<Locks>) -> Self {
+    pub(crate) fn new(source: EngineSource) -> Self {
         Self {
-            label,
-            locks,
-            breaker,
+            label: source.label,
+            locks: source.locks,
+            breaker: source.breaker,
+            reached: source.reached,
             totals: Mutex::default(),
             look: RwLock::default(),
             health: RwLock::default(),
@@ -173,7 +206,7 @@ impl EngineState {
 impl Look {
     /// Whether the rows are out of date at `now`.
     pub(crate) fn is_stale(&self, now: u64) -> bool {
-        self.at.is_none_or(|at| at.saturating_add(STALE_MS) < now)
+        self.at.is_none_or(|at| at.saturating_add(self.next_ms).saturating_add(LATE_MS) < now)
     }
 
     /// The state of the engine in one line.
@@ -197,5 +230,20 @@ impl Health {
             Some(Ok(guarantee)) => guarantee.level.to_string(),
             Some(Err(_)) => "not known".to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_out_of_date_when_the_next_one_is_late() {
+        let quick = Look { at: Some(10_000), next_ms: 1000, ..Look::default() };
+        assert!(!quick.is_stale(15_000) && quick.is_stale(15_001));
+        // A look that takes five seconds is followed by a pause of fifteen.
+        let slow = Look { at: Some(10_000), next_ms: 20_000, ..Look::default() };
+        assert!(!slow.is_stale(30_000) && slow.is_stale(34_001));
+        assert!(Look::default().is_stale(0), "never looked");
     }
 }

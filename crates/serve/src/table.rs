@@ -161,6 +161,7 @@ mod tests {
         guard::{Access, Hosts},
         row::rows,
         secret::ProcessKey,
+        settings::EngineSource,
         state::EngineState,
     };
 
@@ -183,7 +184,9 @@ mod tests {
 
     fn shared() -> Shared {
         let engine = |label: &str, seen: Look| {
-            let state = EngineState::new(label.into(), Locks::connect("memory:").unwrap(), None);
+            let locks = Locks::connect("memory:").unwrap();
+            let reached = leasehold_ops::Reached::AsHere;
+            let state = EngineState::new(EngineSource { label: label.into(), locks, breaker: None, reached });
             state.set_look(seen);
             state
         };

@@ -23,6 +23,31 @@ pub fn certificate_end<S>(stream: &TlsStream<S>) -> Option<Duration> {
     end_of(stream.get_ref().1.peer_certificates()?.first()?)
 }
 
+/// The months in the texts of OpenSSL.
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/// The same moment, from a text of OpenSSL (`ASN1_TIME_print`), by which some servers tell the end of their own
+/// certificate: `Feb  9 13:01:05 2030 GMT`. `None` if the text has another form.
+#[must_use]
+pub fn certificate_end_from_text(text: &str) -> Option<Duration> {
+    let mut words = text.split_ascii_whitespace();
+    let month = words.next()?;
+    let month = MONTHS.iter().position(|known| *known == month)? + 1;
+    let day = words.next()?.parse().ok()?;
+    let clock: Vec<u64> = words.next()?.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let &[hours, minutes, seconds] = &clock[..] else { return None };
+    let year = words.next()?.parse().ok().filter(|year| *year <= LAST_YEAR)?;
+    if (words.next(), words.next()) != (Some("GMT"), None) || hours > 23 || minutes > 59 || seconds > 60 {
+        return None;
+    }
+    let days = days_since_1970(year, u64::try_from(month).ok()?, day)?;
+    Some(Duration::from_secs(((days * 24 + hours) * 60 + minutes) * 60 + seconds))
+}
+
+/// The last year that a certificate can have.
+const LAST_YEAR: u64 = 9999;
+
 /// The end of the validity of a certificate (<https://www.rfc-editor.org/rfc/rfc5280#section-4.1>).
 fn end_of(certificate: &[u8]) -> Option<Duration> {
     let (certificate_content, _) = der_element(certificate, SEQUENCE)?;
@@ -115,6 +140,29 @@ mod tests {
                     assert_eq!(end_of(&certificate[..length]), None);
                 }
             }
+        }
+    }
+
+    /// The expected seconds are those of `date -u -d ... +%s`.
+    #[test]
+    fn the_end_is_read_from_a_text_of_openssl() {
+        for (text, seconds) in [
+            ("Jan  1 00:00:00 1970 GMT", Some(0)),
+            ("Feb 29 23:59:59 2024 GMT", Some(1_709_251_199)),
+            ("Nov 26 19:10:52 2026 GMT", Some(1_795_720_252)),
+            ("Dec 31 23:59:59 9999 GMT", Some(253_402_300_799)),
+            ("", None),
+            ("Nov 26 19:10:52 2026", None),
+            ("Nov 26 19:10:52 2026 CET", None),
+            ("Nov 26 19:10:52 2026 GMT x", None),
+            ("nov 26 19:10:52 2026 GMT", None),
+            ("Nov 32 19:10:52 2026 GMT", None),
+            ("Nov 26 24:10:52 2026 GMT", None),
+            ("Nov 26 19:10 2026 GMT", None),
+            ("Nov 26 19:10:52 1969 GMT", None),
+            ("Nov 26 19:10:52 18446744073709551615 GMT", None),
+        ] {
+            assert_eq!(certificate_end_from_text(text), seconds.map(Duration::from_secs), "{text}");
         }
     }
 

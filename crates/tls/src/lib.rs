@@ -9,7 +9,7 @@ mod error;
 mod tls;
 mod verify;
 
-pub use certificate_end::certificate_end;
+pub use certificate_end::{certificate_end, certificate_end_from_text};
 pub use channel_binding::channel_binding;
 pub use error::{TlsError, explain_error, is_alert};
 pub use tls::{Material, Tls};

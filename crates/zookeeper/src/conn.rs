@@ -74,7 +74,7 @@ impl Conn {
             let hint = stream::tls_hint(config);
             EngineError::new(Fault::Retry, format!("cannot connect to {endpoint}: {reason}{hint}"))
         };
-        let (mut read, mut write) = stream::open(config, endpoint).await?;
+        let (mut read, mut write) = stream::open(config, endpoint).await?.halves;
         write.write_all(&hello.message()).await.map_err(failed)?;
         write.flush().await.map_err(failed)?;
         let not_zookeeper =

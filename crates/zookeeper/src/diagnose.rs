@@ -4,10 +4,11 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::future::join_all;
-use leasehold_core::{DEFAULT_TTL, Diagnostic, Endpoint, EngineError, Fault, Severity};
+use leasehold_core::{DEFAULT_TTL, Diagnostic, Endpoint, EngineError, Fault, Severity, judge_certificate};
 
 use crate::{
     client::Client,
+    runtime,
     server_look::{LONGEST_TICK, Purpose, ServerLook},
     words::{Answer, Report},
 };
@@ -43,7 +44,8 @@ pub(crate) async fn diagnose(client: &Client) -> Result<Vec<Diagnostic>, EngineE
     for (endpoint, look) in config.servers.iter().zip(join_all(looks).await) {
         match look {
             Ok(look) => {
-                let diagnostics = [of_server(&look), of_path(client, endpoint)].concat();
+                let path = of_path(client, endpoint, look.certificate_end);
+                let diagnostics = [of_server(&look), path].concat();
                 told.extend(
                     diagnostics.into_iter().map(|diagnostic| diagnostic.of_server(endpoint.to_string())),
                 );
@@ -250,23 +252,28 @@ fn versions(looks: &[ServerLook]) -> Option<Diagnostic> {
     })
 }
 
-/// Whether the connection is encrypted, and who may change the nodes.
-fn of_path(client: &Client, endpoint: &Endpoint) -> Vec<Diagnostic> {
+/// Whether the connection is encrypted, until when the certificate is valid, and who may change the nodes.
+fn of_path(client: &Client, endpoint: &Endpoint, certificate_end: Option<Duration>) -> Vec<Diagnostic> {
     let config = &client.config;
     let is_local = matches!(endpoint.host.as_str(), "localhost" | "::1") || endpoint.host.starts_with("127.");
     #[cfg(feature = "tls")]
     let is_encrypted = config.tls.is_some();
     #[cfg(not(feature = "tls"))]
     let is_encrypted = false;
-    vec![cover(is_local, is_encrypted), login(is_local, config.login.is_some())]
+    let cover = if is_encrypted {
+        judge_certificate(ID_TLS, "server", certificate_end, runtime::time_of_day())
+    } else {
+        clear(is_local)
+    };
+    vec![cover, login(is_local, config.login.is_some())]
 }
 
-fn cover(is_local: bool, is_encrypted: bool) -> Diagnostic {
+/// A connection that is not encrypted.
+fn clear(is_local: bool) -> Diagnostic {
     let id = ID_TLS;
-    match (is_encrypted, is_local) {
-        (true, _) => Diagnostic::good(id, "the connection is encrypted"),
-        (false, true) => Diagnostic::good(id, "the connection stays on this machine"),
-        (false, false) => Diagnostic::new(
+    match is_local {
+        true => Diagnostic::good(id, "the connection stays on this machine"),
+        false => Diagnostic::new(
             id,
             Severity::Warning,
             "the connection to another machine is not encrypted: others on the way can read and change requests",
@@ -313,7 +320,14 @@ mod tests {
 
     fn look(srvr: &str, mntr: &str) -> ServerLook {
         let (srvr, mntr) = (Answer::read(srvr), Answer::read(mntr));
-        ServerLook { srvr, mntr, conf: Answer::NotAllowed, timeouts: None, forces_log: None }
+        ServerLook {
+            srvr,
+            mntr,
+            conf: Answer::NotAllowed,
+            timeouts: None,
+            forces_log: None,
+            certificate_end: None,
+        }
     }
 
     #[test]
@@ -369,8 +383,8 @@ mod tests {
 
     #[test]
     fn a_path_to_another_machine_is_judged() {
-        assert_eq!(cover(false, false).severity, Severity::Warning);
-        assert_eq!(cover(false, true).severity, Severity::Good);
+        assert_eq!(clear(false).severity, Severity::Warning);
+        assert_eq!(clear(true).severity, Severity::Good);
         assert_eq!(login(false, false).severity, Severity::Warning);
         assert_eq!(login(false, true).severity, Severity::Good);
     }

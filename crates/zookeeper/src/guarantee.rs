@@ -68,7 +68,7 @@ mod tests {
 
     fn look(srvr: &str, conf: &str, forces_log: Option<bool>) -> ServerLook {
         let (srvr, conf) = (Answer::read(srvr), Answer::read(conf));
-        ServerLook { srvr, mntr: Answer::NotAllowed, conf, timeouts: None, forces_log }
+        ServerLook { srvr, mntr: Answer::NotAllowed, conf, timeouts: None, forces_log, certificate_end: None }
     }
 
     #[test]

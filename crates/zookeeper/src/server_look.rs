@@ -49,6 +49,9 @@ pub(crate) struct ServerLook {
     pub(crate) timeouts: Option<(Duration, Duration)>,
     /// Whether the server waits until its log is on the disk; `None` if that cannot be told.
     pub(crate) forces_log: Option<bool>,
+    /// The moment after which the certificate of the server is no longer valid, since 1970; `None` without TLS, or if
+    /// it cannot be read.
+    pub(crate) certificate_end: Option<Duration>,
 }
 
 impl ServerLook {
@@ -61,7 +64,7 @@ impl ServerLook {
         endpoint: &Endpoint,
         purpose: Purpose,
     ) -> Result<Self, EngineError> {
-        let srvr = words::ask(config, endpoint, "srvr").await?;
+        let (srvr, certificate_end) = words::ask_and_read_certificate(config, endpoint, "srvr").await?;
         let conf = words::ask(config, endpoint, "conf").await?;
         let mut mntr = words::ask(config, endpoint, "mntr").await?;
         let mut forces_log = forces_log(&srvr, &mntr, None);
@@ -83,7 +86,7 @@ impl ServerLook {
                 granted_timeouts(config, endpoint).await?;
             }
         }
-        Ok(Self { srvr, mntr, conf, timeouts, forces_log })
+        Ok(Self { srvr, mntr, conf, timeouts, forces_log, certificate_end })
     }
 
     /// The tick of the server; `None` if that cannot be told.
@@ -164,6 +167,7 @@ mod tests {
             conf: Answer::read(conf),
             timeouts: Some((Duration::from_millis(shortest), Duration::from_secs(40))),
             forces_log: None,
+            certificate_end: None,
         };
         let refused = "conf is not executed because it is not in the whitelist.";
         for (conf, shortest, long) in [

@@ -88,7 +88,8 @@ impl StoredNode {
         let holder = HolderView::new(self.id(), self.owner(config.layout))
             .token(config.token_blocks.first(self.stat.czxid))
             .times(None, record.as_ref().map(|record| record.hold_time))
-            .foreign(record.is_none());
+            .foreign(record.is_none())
+            .broken(self.is_broken());
         if record.is_none() && self.stat.ephemeral_owner != 0 { holder.of_session() } else { holder }
     }
 

@@ -6,7 +6,11 @@ use std::{collections::HashMap, time::Duration};
 use leasehold_core::{Endpoint, EngineError, Fault};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{config::Config, runtime, stream};
+use crate::{
+    config::Config,
+    runtime,
+    stream::{self, Opened},
+};
 
 /// The time limit for one report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -32,8 +36,18 @@ pub(crate) struct Report(HashMap<String, String>);
 /// # Errors
 /// If the server cannot be reached, or does not answer in time.
 pub(crate) async fn ask(config: &Config, endpoint: &Endpoint, word: &str) -> Result<Answer, EngineError> {
+    Ok(ask_and_read_certificate(config, endpoint, word).await?.0)
+}
+
+/// The same, with the moment after which the certificate of the server is no longer valid, since 1970; `None` without
+/// TLS, or if it cannot be read.
+pub(crate) async fn ask_and_read_certificate(
+    config: &Config,
+    endpoint: &Endpoint,
+    word: &str,
+) -> Result<(Answer, Option<Duration>), EngineError> {
     let asked = async {
-        let (read, mut write) = stream::open(config, endpoint).await?;
+        let Opened { halves: (read, mut write), certificate_end } = stream::open(config, endpoint).await?;
         let mut text = Vec::new();
         let exchange = async {
             write.write_all(word.as_bytes()).await?;
@@ -41,7 +55,7 @@ pub(crate) async fn ask(config: &Config, endpoint: &Endpoint, word: &str) -> Res
             read.take(MAX_REPORT_BYTES).read_to_end(&mut text).await
         };
         exchange.await.map_err(|error| endpoint.unreachable(&error))?;
-        Ok(Answer::read(&String::from_utf8_lossy(&text)))
+        Ok((Answer::read(&String::from_utf8_lossy(&text)), certificate_end))
     };
     let timed_out = || Err(EngineError::new(Fault::Retry, format!("{endpoint} gives no report in time")));
     runtime::within(REPORT_TIMEOUT, asked).await.unwrap_or_else(timed_out)

@@ -30,7 +30,7 @@ pub(super) const OTHERS: &[&str] =
     &["mysql-free", "mysql-waiters", "sqlite-free", "sqlite-handover", "engines"];
 pub(super) const BUILD: &[&str] = &["build"];
 
-/// Builds the programs that are measured.
+/// Builds the command, whose start, size and build are measured too.
 pub(super) fn build(night: &Night<'_>) -> Result<(), String> {
     let mut command = night.workspace.cargo("build");
     succeed(command.args(["--quiet", "--release", "--locked", "-p", "leasehold-cli"]))
@@ -38,7 +38,7 @@ pub(super) fn build(night: &Night<'_>) -> Result<(), String> {
 
 /// Runs this bench.
 pub(super) fn run(night: &Night<'_>, bench: &str) -> Result<(), String> {
-    let ended = night.run_logged(&log_name(bench), night.program("leasehold-bench").arg(bench));
+    let ended = night.run_logged(&log_name(bench), night.measured_program("leasehold-bench").arg(bench));
     ended.map_err(|reason| format!("{bench}: {reason}"))
 }
 
@@ -159,7 +159,7 @@ contended: hand-over within one process, 64 tasks on one name
         let page = include_str!("../../../docs/benchmarks.md");
         let named: Vec<&str> = page
             .lines()
-            .filter_map(|line| line.strip_prefix("cargo run --release -p leasehold-bench -- "))
+            .filter_map(|line| line.strip_prefix("cargo run --profile measure -p leasehold-bench -- "))
             .flat_map(|names| names.split(' '))
             .collect();
         let groups = [LOCAL, REDIS, REDIS_GROUPS, ETCD, ZOOKEEPER, POSTGRES, OTHERS, BUILD].concat();

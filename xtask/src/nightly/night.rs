@@ -111,6 +111,13 @@ impl<'w> Night<'w> {
         run
     }
 
+    /// A command that runs one of our programs, with the library as the programs of its users compile it.
+    pub(super) fn measured_program(&self, package: &str) -> Command {
+        let mut run = self.workspace.cargo("run");
+        run.args(["--quiet", "--profile=measure", "--locked", "-p", package, "--"]);
+        run
+    }
+
     /// A command that runs one of our programs, built with whole-program optimisation. The build is slower, so this is
     /// for programs that run for long.
     pub(super) fn optimised_program(&self, package: &str) -> Command {

@@ -9,14 +9,14 @@ use crate::{
     run::{Failure, Steps},
     setup,
     side_by_side::Job,
-    test,
+    static_program, test,
 };
 
 /// A part of a night.
 pub(super) struct Part {
     pub(super) name: &'static str,
     /// The share of the night, in percent. The work of a part ends when its share is over, except in `book`, `deb`,
-    /// `fenced` and `peers`.
+    /// `static`, `fenced` and `peers`.
     pub(super) share: f64,
     /// Why the part gets this share.
     pub(super) why: &'static str,
@@ -56,6 +56,8 @@ pub(super) enum Work {
     Book,
     /// The Debian package, installed into an empty root and used there.
     Deb,
+    /// The static program, used in an empty root.
+    Static,
 }
 
 /// The reason for the share of a storm: all engines have the same share.
@@ -67,10 +69,11 @@ const HALF_SHARE: &str = "half as long: the same scripts as redis, or no server 
 const MODE_SHARE: &str = "up to half as long: a mode of a server with a storm of its own";
 
 /// All parts, in the order of a night.
-pub(super) const PARTS: [Part; 42] = [
+pub(super) const PARTS: [Part; 43] = [
     part("book", 0.5, "a fixed amount: half a minute, and some minutes when mdbook is built", Work::Book),
     part("deb", 0.5, "a fixed amount: the release build, and minutes when cargo-deb is built", Work::Deb),
-    part("lints", 5.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
+    part("static", 0.5, "a fixed amount: a release build with another C library", Work::Static),
+    part("lints", 4.5, "all in eight hours: about eighty runs of clippy", Work::Lints),
     part("tests", 6.0, "all in eight hours: two storms on every engine, the tests of the peers", Work::Tests),
     part("fenced", 0.5, "a fixed amount: the minute of docs/proof.md", Work::Fenced),
     part("fuzz", 3.0, "a minute for each of fourteen parsers", Work::Fuzz),
@@ -195,6 +198,7 @@ impl Part {
             Work::Fenced => steps.step(self.name, || fenced(night)),
             Work::Book => book::build(steps, workspace),
             Work::Deb => deb::build_and_try(steps, workspace),
+            Work::Static => static_program::build_and_try(steps, workspace),
             Work::CargoFuzz => cargo_fuzz::run(steps, night, share),
             Work::Fuzz => steps.step(self.name, || fuzz::run(night, share)),
             Work::Model => {

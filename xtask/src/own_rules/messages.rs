@@ -19,7 +19,9 @@ const ENGINE_PAGES: &str = "docs/engines";
 const SHIPPED_CRATES: [&str; 8] = ["core", "redis", "etcd", "zookeeper", "sql", "tls", "leasehold", "cli"];
 /// The files of the page for operators whose messages the command prints. The sentences of its other files are parts of
 /// pages, which explain themselves.
-const SERVE_FILES: [&str; 5] = ["settings.rs", "secret.rs", "server.rs", "tls.rs", "audit/mod.rs"];
+const SERVE_FILES: [&str; 4] = ["settings.rs", "secret.rs", "server.rs", "tls.rs"];
+/// The files of what tools for operators share whose messages they print.
+const OPS_FILES: [&str; 1] = ["audit/mod.rs"];
 /// This many plain words in a row are a sentence for a reader, and not a name, a key or a statement.
 const MIN_WORDS: usize = 4;
 /// Files whose sentences are no messages: help texts, what series of metrics show, and the findings that `show` prints
@@ -84,7 +86,9 @@ fn may_have_messages(shown: &str) -> bool {
     };
     let file = inner.rsplit('/').next().unwrap_or_default();
     let is_test = inner.contains("tests") || ["fixture.rs", "judge.rs", "properties.rs"].contains(&file);
-    let is_shipped = SHIPPED_CRATES.contains(&name) || (name == "serve" && SERVE_FILES.contains(&inner));
+    let is_shipped = SHIPPED_CRATES.contains(&name)
+        || (name == "serve" && SERVE_FILES.contains(&inner))
+        || (name == "ops" && OPS_FILES.contains(&inner));
     is_shipped
         && !is_test
         && !diagnostics::is_of_a_diagnosis(shown)

@@ -12,6 +12,7 @@ use crate::{
     exit::{self, Failure},
     handle::{HandleFile, output, remove_older, site_of},
     holder::{
+        directory::with_absolute_paths,
         hold,
         process::{Role, split},
         watched::Watched,
@@ -34,7 +35,14 @@ pub(crate) fn acquire(
     url: impl FnOnce() -> Result<String, Failure>,
 ) -> Result<u8, Failure> {
     args.handle_file.as_deref().map(remove_older).transpose()?;
-    let plan = &plan::Acquire::new(args, url)?;
+    let mut plan = plan::Acquire::new(args, url)?;
+    // If the directory of the step is gone, a relative path has no meaning.
+    if plan.while_pid.is_some()
+        && let Ok(directory) = std::env::current_dir()
+    {
+        plan.run.url = with_absolute_paths(&plan.run.url, &directory).into();
+    }
+    let plan = &plan;
     // Signals are blocked before the engine starts its threads, because threads inherit the mask.
     let signals = Signals::take().map_err(|error| Failure::system("cannot read signals", error))?;
     match plan.while_pid {

@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Broken, Name};
+use leasehold::{Broken, Locks, Name};
 
-use super::connect;
+use super::{break_record::Recorder, connect, print};
 use crate::{
+    after_break::AfterBreak,
     args,
     exit::{self, Failure},
+    source::Given,
     text::shell_word,
 };
 
@@ -16,20 +18,33 @@ pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(15);
 /// The pause between two requests that ask whether the hold has ended.
 pub(crate) const ASK_PAUSE: Duration = Duration::from_millis(50);
 
-/// Breaks the hold that has this token.
-pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
+/// Breaks the hold that has this token. With an audit file, records it before and after.
+pub(crate) fn break_(args: &args::Break, given: &Given) -> Result<u8, Failure> {
     let name = Name::new(&args.name)?;
-    let locks = connect(url)?;
+    let recorder = Recorder::new(args)?;
+    let locks = connect(&given.url)?;
+    match recorder {
+        None => end(args, &name, &locks, given),
+        Some(recorder) => recorder.recorded(args, &name, &locks, || end(args, &name, &locks, given)),
+    }
+}
+
+/// Ends the hold, and waits for a holder that the engine has to ask.
+fn end(args: &args::Break, name: &Name, locks: &Locks, given: &Given) -> Result<u8, Failure> {
     let give_up_at = Instant::now() + STOP_LIMIT;
     loop {
         match locks.break_hold_blocking(name.as_str(), args.token, args.force) {
-            Ok(Broken::Done) => return Ok(exit::DONE),
+            Ok(Broken::Done) => {
+                let (engine, look) = (locks.profile().engine, locks.show_blocking(name.as_str()));
+                let after = AfterBreak { engine, name, token: args.token, look };
+                return print(&if args.json { after.json() } else { after.text() });
+            }
             Ok(Broken::NotHeld) => {
                 let (engine, token) = (locks.profile().engine, args.token);
+                let show = given.reached(engine).command(&format!("show {}", shell_word(name.as_str())));
                 let message = format!(
-                    "{engine} lock {:?}: nothing is held under token {token}: `leasehold show {}` shows the holder",
-                    name.as_str(),
-                    shell_word(name.as_str())
+                    "{engine} lock {:?}: nothing is held under token {token}: `{show}` shows the holder",
+                    name.as_str()
                 );
                 return Err(Failure::new(exit::NOT_HELD, message));
             }

@@ -4,16 +4,17 @@ use super::print;
 use crate::{
     args,
     exit::{self, Failure},
-    handle::{Held, Shown},
+    handle::{Held, Shown, Wish},
     holder::link::{Answer, ask},
+    source::Given,
 };
 
 /// Exits with 0 if the hold is held, and with 76 if it is over. Changes nothing.
 pub(crate) fn check(
     args: &args::Check,
-    url: impl FnOnce() -> Result<String, Failure>,
+    given: impl FnOnce() -> Result<Given, Failure>,
 ) -> Result<u8, Failure> {
-    let held = Held::new(&args.handle, url)?;
+    let held = Held::new(&args.handle, Wish::Keep, given)?;
     is_held(&held)?;
     match args.token {
         true => print(&format!("{}\n", held.handle.token())),
@@ -30,9 +31,13 @@ pub(super) fn is_held(held: &Held) -> Result<(), Failure> {
         // No holder process, or one that ends now.
         None => {}
     }
-    let holder = match held.look()? {
-        Shown::Held(holder) => holder,
-        Shown::NotHeld => return Err(held.not_found()),
+    let has_process = held.locks.profile().no_handles.is_some();
+    let remaining = match held.look()? {
+        Shown::Held(_) if has_process => return Ok(()),
+        Shown::NotHeld if has_process || held.is_of_another_url() => return Err(held.not_found()),
+        Shown::Held(holder) => holder.remaining,
+        // The hold is over, and the engine may know why.
+        Shown::NotHeld => return held.ended(),
         Shown::Unclear => {
             let what = unknown(
                 "its holder process does not answer here, and the server does not store who holds the name",
@@ -40,17 +45,9 @@ pub(super) fn is_held(held: &Held) -> Result<(), Failure> {
             return Err(held.failure(exit::UNAVAILABLE, &what));
         }
     };
-    if held.locks.profile().no_handles.is_some() {
-        return Ok(());
-    }
     // A broken hold is shown until its lease ends. So the engine is asked to renew the hold, for the time that it has.
     let shortest = *held.locks.profile().ttl.start();
-    let left = holder.remaining.unwrap_or(shortest).max(shortest);
-    match held.locks.extend_handle_blocking(&held.handle.clone().with_ttl(left)) {
-        Ok(_) => Ok(()),
-        Err(error) if error.is_lost() => Err(held.lost(&error)),
-        Err(error) => Err(error.into()),
-    }
+    held.extend(remaining.unwrap_or(shortest).max(shortest))
 }
 
 /// The message if the holder process does not know whether the hold is held.

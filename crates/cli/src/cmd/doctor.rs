@@ -8,32 +8,32 @@ use crate::{
     doctor::{Options, Waits, examine, lines, unopened},
     exit::Failure,
     json,
-    source::Origin,
+    source::Given,
 };
 
 /// How the test lock is shown to others.
 const OWNER: &str = "leasehold doctor";
 
 /// Examines the engine of each URL, and prints what was found.
-pub(crate) fn doctor(args: &args::Doctor, urls: &[(String, Origin)]) -> Result<u8, Failure> {
+pub(crate) fn doctor(args: &args::Doctor, urls: &[Given]) -> Result<u8, Failure> {
     if let Some(name) = &args.scratch {
         Name::new(name)?;
     }
     let options = Options { ttl: args.ttl, scratch_name: args.scratch.clone() };
     crate::log::start(0);
     // A wrong URL is reported before anything is looked at.
-    let engines = urls.iter().map(|(url, _)| open(url)).collect::<Result<Vec<_>, Failure>>()?;
-    let (mut code, mut waits) = (crate::exit::DONE, Waits::at(engines.len()));
-    for (index, (opened, (url, origin))) in engines.iter().zip(urls).enumerate() {
+    let engines = urls.iter().map(|given| open(&given.url)).collect::<Result<Vec<_>, Failure>>()?;
+    let (mut code, mut waits) = (crate::exit::DONE, Waits::new());
+    for (index, (opened, given)) in engines.iter().zip(urls).enumerate() {
         let examination = match opened {
             Ok(locks) => {
-                let mut examination = examine(locks, origin, &options);
-                if examination.is_reached() {
-                    examination.findings.extend(waits.of_next_engine(locks));
+                let mut examination = examine(locks, &given.origin, &options);
+                if examination.is_reached {
+                    examination.findings.extend(waits.of_next_engine(locks, given));
                 }
                 examination
             }
-            Err(error) => unopened(url, origin, error),
+            Err(error) => unopened(&given.url, &given.origin, error),
         };
         // The answer about one engine does not wait for the next one.
         let text = match args.json {

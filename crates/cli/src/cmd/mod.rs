@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod break_;
+pub(crate) mod break_record;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod doctor;

@@ -4,17 +4,18 @@ use super::check::unknown;
 use crate::{
     args,
     exit::{self, Failure},
-    handle::{Held, Shown},
+    handle::{Held, Shown, Wish},
     holder::link::{Answer, ask},
+    source::Given,
     text::shell_word,
 };
 
 /// Ends the hold: by its holder process, if there is one here, else on the engine.
 pub(crate) fn release(
     args: &args::Release,
-    url: impl FnOnce() -> Result<String, Failure>,
+    given: impl FnOnce() -> Result<Given, Failure>,
 ) -> Result<u8, Failure> {
-    let held = Held::new(&args.handle, url)?;
+    let held = Held::new(&args.handle, Wish::End, given)?;
     match end(&held) {
         Err(failure) if failure.code == exit::LOST => {
             held.remove_file();
@@ -52,10 +53,11 @@ fn without_holder(held: &Held) -> Result<Failure, Failure> {
         Shown::Held(holder) => holder.token.unwrap_or(held.handle.token().number),
         Shown::Unclear => held.handle.token().number,
     };
-    let break_line = format!("leasehold break {} --token {token}", shell_word(held.handle.name().as_str()));
+    let name = shell_word(held.handle.name().as_str());
+    let break_line = held.reached.command(&format!("break --token {token} {name}"));
     let what = format!(
         "held, but its holder process does not answer here: release it as the user, on the machine and in the \
-         container of its acquire, or end the process of --while-pid, or use `{break_line}`"
+         container of its acquire, or end the process of --while-pid, or: {break_line}"
     );
     Ok(held.failure(exit::UNAVAILABLE, &what))
 }

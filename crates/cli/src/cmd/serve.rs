@@ -3,6 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use leasehold::Locks;
+use leasehold_ops::Reached;
 use leasehold_serve::{EngineSource, ProxySettings, Server, Settings, StartError, TlsFiles};
 
 use super::{connect, print, run::wait_failure};
@@ -12,7 +13,7 @@ use crate::{
     exit::{self, Failure},
     plan,
     signals::{Signals, interrupts_wait},
-    source,
+    source::{self, Given, Origin},
 };
 
 /// How long the command waits at its end for breaks that have begun: as long as a holder may take to stop, and some
@@ -40,16 +41,19 @@ pub(crate) fn serve(args: args::Serve, urls: Vec<String>, require_url: bool) -> 
 fn engines(args: &args::Serve, flags: Vec<String>, require_url: bool) -> Result<Vec<EngineSource>, Failure> {
     let mut sources: Vec<EngineSource> = Vec::new();
     if args.engine.is_empty() || !flags.is_empty() {
-        for (url, _) in plan::urls(flags, require_url)? {
-            let name = engines::name_of(&url);
+        for given in plan::urls(flags, require_url)? {
+            let name = engines::name_of(&given.url);
             let same = sources.iter().filter(|source| source.locks.profile().engine == name).count();
             let label = if same == 0 { name.to_owned() } else { format!("{name}-{}", same + 1) };
-            sources.push(EngineSource { label, locks: connect(&url)?, breaker: None });
+            let reached = reached(&given, &label);
+            sources.push(EngineSource { label, locks: connect(&given.url)?, breaker: None, reached });
         }
     }
     for text in &args.engine {
         let (label, url) = labelled(text)?;
-        sources.push(EngineSource { label: label.to_owned(), locks: locks(url)?, breaker: None });
+        let (url, label) = (resolved(url)?, label.to_owned());
+        let reached = Reached::of_url(&url, &label);
+        sources.push(EngineSource { label, locks: locks(&url)?, breaker: None, reached });
     }
     for text in &args.break_engine {
         let (label, url) = labelled(text)?;
@@ -57,7 +61,9 @@ fn engines(args: &args::Serve, flags: Vec<String>, require_url: bool) -> Result<
             let message = format!("--break-engine: no engine has the label {label:?}");
             return Err(Failure::new(exit::USAGE, message));
         };
-        source.breaker = Some(locks(url)?);
+        let url = resolved(url)?;
+        source.reached = Reached::of_url(&url, label);
+        source.breaker = Some(locks(&url)?);
     }
     Ok(sources)
 }
@@ -73,14 +79,25 @@ fn labelled(text: &str) -> Result<(&str, &str), Failure> {
     parts.filter(is_valid).ok_or_else(|| Failure::new(exit::USAGE, message))
 }
 
-/// The locks of a URL, or of a file with one.
+/// How a reader of the page reaches the engine of this URL. The reader has another environment than this process.
+fn reached(given: &Given, label: &str) -> Reached {
+    match given.origin {
+        Origin::Default => Reached::AsHere,
+        _ => Reached::of_url(&given.url, label),
+    }
+}
+
+/// A URL, which may be in a file.
+fn resolved(url: &str) -> Result<String, Failure> {
+    match url.strip_prefix('@') {
+        Some(path) => source::url_of_file(Path::new(path)),
+        None => Ok(url.to_owned()),
+    }
+}
+
 fn locks(url: &str) -> Result<Locks, Failure> {
-    let url = match url.strip_prefix('@') {
-        Some(path) => source::url_of_file(Path::new(path))?,
-        None => url.to_owned(),
-    };
-    engines::check_built_in(&url)?;
-    connect(&url)
+    engines::check_built_in(url)?;
+    connect(url)
 }
 
 fn settings(args: args::Serve, engines: Vec<EngineSource>) -> Settings {
@@ -106,4 +123,35 @@ fn start_failure(error: StartError) -> Failure {
         _ => exit::UNAVAILABLE,
     };
     Failure::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// A reader of the page has another environment than this process.
+    #[test]
+    fn a_page_tells_the_url_of_each_engine_without_its_password() {
+        let options = ["--engine", "a=redis://:canary@h", "--engine", "b=redis://h", "--allow-break"];
+        let breaker = ["--audit", "/a", "--break-engine", "b=redis://root:canary@h"];
+        let all = ["leasehold", "serve"].into_iter().chain(options).chain(breaker);
+        let args::Command::Serve(args) = args::Args::try_parse_from(all).unwrap().command else { panic!() };
+        let flags = vec!["etcd://h".to_owned(), "etcd://i".to_owned()];
+        let sources = engines(&args, flags, true).unwrap();
+        let lines: Vec<_> = sources.iter().map(|source| source.reached.command("list")).collect();
+        assert_eq!(
+            lines,
+            [
+                "leasehold --url etcd://h list",
+                "leasehold --url etcd://i list",
+                "with the password in the URL: leasehold --url redis://h list",
+                "with the password in the URL: leasehold --url redis://root@h list",
+            ]
+        );
+        let of = |origin| reached(&Given { url: "redis://h".into(), origin }, "redis").command("list");
+        assert_eq!(of(Origin::Variable), "leasehold --url redis://h list");
+        assert_eq!(of(Origin::Default), "leasehold list");
+    }
 }

@@ -45,7 +45,13 @@ impl GuaranteeResult {
         self.0.as_ref().ok().map(|guarantee| guarantee.findings.as_slice())
     }
 
-    /// If the guarantee is not known, prints the reason on stderr, because the JSON output has no field for it.
+    /// What else there is to know about the guarantee, or why it is not known.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = &str> {
+        let known = self.0.iter().flat_map(|guarantee| &guarantee.notes).map(AsRef::as_ref);
+        known.chain(self.0.as_ref().err().map(String::as_str))
+    }
+
+    /// If the guarantee is not known, prints the reason on stderr.
     pub(crate) fn print_why_unknown(&self) {
         if let Err(why) = &self.0 {
             text::print_message(&format!("the guarantee is not known: {why}"));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Diagnostic, Error, ErrorKind, Guarantee, Locks, Severity, View};
 
-use super::{Examination, scratch, times};
+use super::{Examination, causes, scratch, times};
 use crate::{engines, source::Origin};
 
 /// What the user chose.
@@ -21,10 +21,11 @@ pub(crate) fn examine(locks: &Locks, origin: &Origin, options: &Options) -> Exam
     let mut findings = vec![of_origin(engine, origin)];
     let begin = Instant::now();
     let reached = locks.ping_blocking();
+    let is_reached = reached.is_ok();
     findings.push(of_reach(engine, reached.as_ref().err(), begin.elapsed()));
     if reached.as_ref().is_err_and(Error::is_unreachable) {
         // Every other question would wait as long, and fail for the same reason.
-        return Examination { engine, guarantee: None, findings, times: None };
+        return Examination { engine, is_reached, guarantee: None, findings, times: None };
     }
     let guarantee = locks.guarantee_blocking();
     findings.extend(of_guarantee(&guarantee));
@@ -41,17 +42,19 @@ pub(crate) fn examine(locks: &Locks, origin: &Origin, options: &Options) -> Exam
     findings.extend(tried.findings);
     findings.push(of_list(&locks.list_blocking("")));
     if let Some(times) = tried.times.as_ref().filter(|times| times.cycles() > 0) {
-        findings.push(times.finding());
+        findings.push(times.finding(locks.profile(), options.ttl));
         findings.push(times::advice(locks.profile(), options.ttl, times.slowest_request()));
     }
-    Examination { engine, guarantee: guarantee.ok(), findings, times: tried.times }
+    let reach_error = reached.err().map(|error| error.to_string());
+    causes::leave_out_consequences(&mut findings, engine, reach_error.as_deref());
+    Examination { engine, is_reached, guarantee: guarantee.ok(), findings, times: tried.times }
 }
 
 /// The examination of an engine that refused to be opened, for a reason other than a wrong URL.
 pub(crate) fn unopened(url: &str, origin: &Origin, error: &Error) -> Examination {
     let engine = engines::name_of(url);
     let findings = vec![of_origin(engine, origin), of_reach(engine, Some(error), Duration::ZERO)];
-    Examination { engine, guarantee: None, findings, times: None }
+    Examination { engine, is_reached: false, guarantee: None, findings, times: None }
 }
 
 /// Where the URL came from.
@@ -92,12 +95,18 @@ fn of_guarantee(guarantee: &Result<Guarantee, Error>) -> Vec<Diagnostic> {
             };
             guarantee.findings.iter().map(warning).collect()
         }
-        Err(error) => vec![Diagnostic::new(
-            "guarantee",
-            Severity::Unknown,
-            format!("this user may not read what decides the level: {error}"),
-            "grant the right that the message names; until then count on best effort",
-        )],
+        Err(error) => {
+            let (found, advice) = match error.is_denied() {
+                true => ("this user may not read what decides the level", "grant the right that"),
+                false => ("what decides the level cannot be read", "mend what"),
+            };
+            vec![Diagnostic::new(
+                "guarantee",
+                Severity::Unknown,
+                format!("{found}: {error}"),
+                format!("{advice} the message names; until then count on best effort"),
+            )]
+        }
     }
 }
 
@@ -160,8 +169,13 @@ mod tests {
         assert_eq!((found.id, found.severity), ("guarantee", Severity::Warning));
         assert_eq!(found.found, "appendfsync is everysec: a crash forgets a second");
         assert_eq!(found.advice, "wanted: always");
-        let denied = Locks::connect("memory:").unwrap().show_blocking("").unwrap_err();
-        assert_eq!(of_guarantee(&Err(denied))[0].severity, Severity::Unknown);
+        for (kind, advice) in [
+            (ErrorKind::Denied, "grant the right that the message names"),
+            (ErrorKind::Misconfigured, "mend what the message names"),
+        ] {
+            let told = of_guarantee(&Err(Error::new(kind, "no"))).remove(0);
+            assert!(told.severity == Severity::Unknown && told.advice.starts_with(advice), "{told:?}");
+        }
     }
 
     #[test]

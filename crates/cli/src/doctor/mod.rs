@@ -1,7 +1,8 @@
 //! What `leasehold doctor` looks at: `examine` asks the engine, `scratch` locks a name of its own, `times` judges how
-//! long that took, `waits` looks for deadlocks, `verdict` makes one answer of all, and `text` shows
-//! it.
+//! long that took, `waits` looks for deadlocks, `causes` leaves out what only follows from another finding, `verdict`
+//! makes one answer of all, and `text` shows it.
 
+mod causes;
 mod examine;
 mod scratch;
 mod text;
@@ -21,6 +22,8 @@ pub(crate) use self::{
 /// All that was found about the engine of one URL.
 pub(crate) struct Examination {
     pub(crate) engine: &'static str,
+    /// Whether the engine answered a request that needs no right.
+    pub(crate) is_reached: bool,
     /// The guarantee, if it could be read.
     pub(crate) guarantee: Option<Guarantee>,
     /// One for each thing that was looked at, in the order of the looks.

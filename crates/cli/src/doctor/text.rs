@@ -1,4 +1,4 @@
-//! An examination as text: one line for each finding, and the level at the end.
+//! An examination as text: one line for each finding, the worst first, and the level at the end.
 
 use leasehold::Diagnostic;
 
@@ -14,7 +14,7 @@ pub(crate) fn lines(examination: &Examination) -> String {
         vec![found.severity.to_string(), found.id.to_owned(), sentence]
     };
     let closing = vec!["level".to_owned(), String::new(), escaped(&examination.closing_line())];
-    columns(examination.findings.iter().map(row).chain([closing]).collect())
+    columns(examination.worst_first().into_iter().map(row).chain([closing]).collect())
 }
 
 #[cfg(test)]
@@ -27,6 +27,7 @@ mod tests {
     fn each_finding_is_one_aligned_line() {
         let examination = Examination {
             engine: "redis",
+            is_reached: true,
             guarantee: None,
             findings: vec![
                 Diagnostic::good("url", "by --url"),
@@ -37,8 +38,8 @@ mod tests {
         };
         assert_eq!(
             lines(&examination),
-            "good     url          by --url\n\
-             warning  redis-clock  h:1: it is\\u{a}late\\u{1b}[2J -> start ntpd\n\
+            "warning  redis-clock  h:1: it is\\u{a}late\\u{1b}[2J -> start ntpd\n\
+             good     url          by --url\n\
              level                 not known, so count on best effort: the line `guarantee` tells what is missing\n"
         );
     }

@@ -40,13 +40,20 @@ impl Times {
         self.slowest_request
     }
 
-    /// The percentiles as a finding.
-    pub(super) fn finding(&self) -> Diagnostic {
+    /// The percentiles as a finding, with the limit by which [`advice`] judges them.
+    pub(super) fn finding(&self, profile: &Profile, ttl: Duration) -> Diagnostic {
         let [p50, p99] = [50, 99].map(|percent| shown(self.percentile(percent)));
         let (cycles, slowest) = (self.cycles(), shown(self.slowest_request));
+        let limit = if profile.life.lapses() {
+            format!("a ttl of {} allows {}", short_duration(ttl), shown(ttl / REQUESTS_IN_A_TTL))
+        } else {
+            "there is no limit, because holds do not lapse".to_owned()
+        };
         Diagnostic::good(
             "latency",
-            format!("{cycles} lock cycles: p50 {p50}, p99 {p99}; the slowest request took {slowest}"),
+            format!(
+                "{cycles} lock cycles: p50 {p50}, p99 {p99}; the slowest request took {slowest}, and {limit}"
+            ),
         )
     }
 }
@@ -127,6 +134,22 @@ mod tests {
             (refused.severity, refused.advice.as_str()),
             (Severity::Warning, "use a ttl from 100ms to 1d00h")
         );
+    }
+
+    #[test]
+    fn the_times_are_told_with_the_limit_that_judges_them() {
+        let mut profile = Locks::connect("memory:").unwrap().profile().clone();
+        let mut times = Times::default();
+        times.add(Duration::from_millis(3), Duration::from_millis(4));
+        let mut told = |life| {
+            profile.life = life;
+            let found = times.finding(&profile, Duration::from_secs(5));
+            assert_eq!((found.id, found.severity), ("latency", Severity::Good));
+            found.found
+        };
+        let measured = "1 lock cycles: p50 7.0 ms, p99 7.0 ms; the slowest request took 4.0 ms, and ";
+        assert_eq!(told(Life::Lease), format!("{measured}a ttl of 5.0s allows 500.0 ms"));
+        assert_eq!(told(Life::Process), format!("{measured}there is no limit, because holds do not lapse"));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! One answer of all findings: the exit code, the level, and what would raise it.
 
-use leasehold::{Level, Severity};
+use std::cmp::Reverse;
+
+use leasehold::{Diagnostic, Level, Severity};
 
 use super::Examination;
 
@@ -15,9 +17,11 @@ impl Examination {
         self.findings.iter().map(|found| found.severity).max().unwrap_or(Severity::Good)
     }
 
-    /// Whether the engine answered.
-    pub(crate) fn is_reached(&self) -> bool {
-        !self.findings.iter().any(|found| found.id == "reach" && found.severity == Severity::Broken)
+    /// The findings, the worst first; those that are equally bad in the order of the looks.
+    pub(crate) fn worst_first(&self) -> Vec<&Diagnostic> {
+        let mut sorted: Vec<_> = self.findings.iter().collect();
+        sorted.sort_by_key(|found| Reverse(found.severity));
+        sorted
     }
 
     /// The exit code of the command.
@@ -68,7 +72,7 @@ impl Examination {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::{Diagnostic, Guarantee, Locks};
+    use leasehold::{Guarantee, Locks};
 
     use super::*;
 
@@ -86,6 +90,7 @@ mod tests {
         let finding = |&severity| Diagnostic::new("x", severity, "", "").of_server("b:1");
         Examination {
             engine: "redis",
+            is_reached: true,
             guarantee,
             findings: severities.iter().map(finding).collect(),
             times: None,
@@ -103,6 +108,18 @@ mod tests {
         ] {
             assert_eq!(of(None, severities).exit_code(), code, "{severities:?}");
         }
+    }
+
+    #[test]
+    fn the_worst_is_first_and_equals_keep_their_order() {
+        let (good, unknown) = (Severity::Good, Severity::Unknown);
+        let mut examination =
+            of(None, &[good, unknown, Severity::Warning, good, Severity::Broken, Severity::Warning]);
+        for (number, finding) in examination.findings.iter_mut().enumerate() {
+            finding.found = number.to_string();
+        }
+        let order: Vec<_> = examination.worst_first().iter().map(|found| found.found.as_str()).collect();
+        assert_eq!(order, ["4", "2", "5", "1", "0", "3"]);
     }
 
     #[test]

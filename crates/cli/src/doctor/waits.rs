@@ -6,7 +6,12 @@ use std::{
 };
 
 use leasehold::{Diagnostic, Locks, Severity, View};
-use leasehold_ops::waits::{Engines, Finder, Finding, Look, MIN_APART, Party};
+use leasehold_ops::{
+    Reached,
+    waits::{Finder, Finding, Look, MIN_APART, Party},
+};
+
+use crate::source::Given;
 
 /// The time between the two looks: a little more than a deadlock needs to be one.
 const PAUSE: Duration = MIN_APART.saturating_add(Duration::from_millis(50));
@@ -14,23 +19,24 @@ const PAUSE: Duration = MIN_APART.saturating_add(Duration::from_millis(50));
 /// The engines that have been examined so far. A deadlock over several of them is reported with the last one.
 pub(crate) struct Waits<'a> {
     engines: Vec<(String, &'a Locks)>,
-    /// How many engines the command examines.
-    all: Engines,
+    /// How the reader reaches each of them.
+    reached: Vec<(String, Reached)>,
 }
 
 impl<'a> Waits<'a> {
-    /// No engine yet, of so many.
-    pub(crate) const fn at(engines: usize) -> Self {
-        Self { engines: Vec::new(), all: Engines::of_count(engines) }
+    /// No engine yet.
+    pub(crate) const fn new() -> Self {
+        Self { engines: Vec::new(), reached: Vec::new() }
     }
 
     /// Looks twice at all engines so far and this one, and returns what was found about this one; nothing if its names
     /// cannot be listed, which is a finding of its own.
-    pub(crate) fn of_next_engine(&mut self, locks: &'a Locks) -> Vec<Diagnostic> {
+    pub(crate) fn of_next_engine(&mut self, locks: &'a Locks, url: &Given) -> Vec<Diagnostic> {
         let engine = locks.profile().engine;
         let same = self.engines.iter().filter(|(_, other)| other.profile().engine == engine).count();
         let label = if same == 0 { engine.to_owned() } else { format!("{engine} (URL {})", same + 1) };
         self.engines.push((label.clone(), locks));
+        self.reached.push((label.clone(), url.reached(&label)));
         let mut finder = Finder::new();
         if self.look(&mut finder, &label).is_none() {
             return Vec::new();
@@ -38,9 +44,14 @@ impl<'a> Waits<'a> {
         sleep(PAUSE);
         let Some(found) = self.look(&mut finder, &label) else { return Vec::new() };
         if found.is_empty() {
-            return vec![Diagnostic::good("waits", "no deadlock, and no wait that is far too long")];
+            let where_looked = match self.engines.len() {
+                1 => "at this engine",
+                _ => "at this engine or over the engines so far",
+            };
+            let found = format!("no deadlock {where_looked}, and no wait here that is far too long");
+            return vec![Diagnostic::good("waits", found)];
         }
-        found.iter().map(|finding| diagnostic(finding, self.all)).collect()
+        found.iter().map(|finding| self.diagnostic(finding)).collect()
     }
 
     /// One look at all engines that answer. Returns the findings about the engine with this label; `None` if it does
@@ -57,6 +68,19 @@ impl<'a> Waits<'a> {
         found.retain(|finding| parties(finding).any(|party| party.engine == label));
         Some(found)
     }
+
+    fn diagnostic(&self, finding: &Finding) -> Diagnostic {
+        let advice = finding.advice(&|label| {
+            let known = self.reached.iter().find(|(engine, _)| engine == label);
+            known.map_or_else(|| Reached::Label(label.to_owned()), |(_, reached)| reached.clone())
+        });
+        match finding {
+            Finding::Deadlock(deadlock) => {
+                Diagnostic::new("waits-deadlock", Severity::Warning, deadlock.to_string(), advice)
+            }
+            finding => Diagnostic::new("waits-long", Severity::Warning, finding.to_string(), advice),
+        }
+    }
 }
 
 /// The claims that a finding is about.
@@ -67,14 +91,4 @@ fn parties(finding: &Finding) -> impl Iterator<Item = &Party> {
         _ => (&[][..], None),
     };
     blocks.iter().map(|block| &block.waiter).chain(waiter)
-}
-
-fn diagnostic(finding: &Finding, engines: Engines) -> Diagnostic {
-    let advice = finding.advice(engines);
-    match finding {
-        Finding::Deadlock(deadlock) => {
-            Diagnostic::new("waits-deadlock", Severity::Warning, deadlock.to_string(), advice)
-        }
-        finding => Diagnostic::new("waits-long", Severity::Warning, finding.to_string(), advice),
-    }
 }

@@ -49,6 +49,8 @@ pub(crate) fn keep(
     };
     let (_locks, guard) = grant(&plan.run, event_loop, owner, |_| Ok(())).map_err(without_message)?;
     let handle = guard.handle().with_site(site_of(&plan.run.url));
+    // Everything that the URL names by a relative path has been opened, or is absolute.
+    std::env::set_current_dir("/").map_err(cannot_keep)?;
     // Another command can reach the holder process as soon as it has the handle.
     let listener = Listener::bind(&handle).map_err(cannot_keep)?;
     let handed_over = link.hand_over(&handle, event_loop).map_err(cannot_keep)?;

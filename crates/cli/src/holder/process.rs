@@ -12,8 +12,8 @@ use leasehold::Handle;
 use nix::{
     errno::Errno,
     sys::{
-        prctl::set_name,
-        signal::Signal,
+        prctl::{set_name, set_pdeathsig},
+        signal::{Signal, kill},
         wait::{WaitStatus, waitpid},
     },
     unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, setsid},
@@ -69,6 +69,8 @@ pub(crate) fn split(signals: Signals, watched: &Watched) -> io::Result<Role> {
     // background job.
     setsid()?;
     set_name(c"lh-holder")?;
+    // The command may be killed while this process is stopped: then this process goes on, and finds its link closed.
+    set_pdeathsig(Signal::SIGCONT)?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&null)?;
     // A step waits until nobody can write to its output. Standard error stays open until the grant, for messages.
@@ -102,7 +104,7 @@ impl Starter {
             let readable = [self.socket.as_fd(), watched.as_fd()];
             let signal = self.event_loop.wait_for(None, &readable).map_err(wait_failure)?;
             if signal == Some(Signal::SIGTSTP) {
-                self.event_loop.signals().stop().map_err(wait_failure)?;
+                self.stop().map_err(wait_failure)?;
             }
             if let Some(signal) = signal.filter(|signal| interrupts_wait(*signal)) {
                 self.end_holder();
@@ -117,6 +119,15 @@ impl Starter {
                 return Err(Failure::new(plan.run.not_acquired_code, message).hidden(plan.run.quiet));
             }
         }
+    }
+
+    /// Stops this command and the holder process until the command is continued. Otherwise the holder process, which no
+    /// signal of the terminal reaches, could hold the lock for a command that does nothing.
+    fn stop(&self) -> Result<(), Errno> {
+        kill(self.holder, Signal::SIGSTOP)?;
+        let stopped = self.event_loop.signals().stop();
+        kill(self.holder, Signal::SIGCONT)?;
+        stopped
     }
 
     /// Tells the holder process that the handle is written: from now on it lives alone.

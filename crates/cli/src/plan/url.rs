@@ -5,20 +5,20 @@ use std::path::Path;
 use crate::{
     engines,
     exit::{Failure, USAGE},
-    source::{FILE_VARIABLE, Origin, SYSTEM_FILE, Sources, URL_VARIABLE, WITHHELD_VARIABLE},
+    source::{FILE_VARIABLE, Given, SYSTEM_FILE, Sources, URL_VARIABLE, WITHHELD_VARIABLE},
 };
 
 /// The URL for this process: from the option, the environment, or the file for the whole machine.
 pub(crate) fn url(flag: Option<String>, required: bool) -> Result<String, Failure> {
-    url_and_origin(flag, required).map(|(url, _)| url)
+    given(flag, required).map(|given| given.url)
 }
 
 /// The URLs of a command for several engines, and where each of them came from.
-pub(crate) fn urls(flags: Vec<String>, required: bool) -> Result<Vec<(String, Origin)>, Failure> {
+pub(crate) fn urls(flags: Vec<String>, required: bool) -> Result<Vec<Given>, Failure> {
     if flags.is_empty() {
-        return Ok(vec![url_and_origin(None, required)?]);
+        return Ok(vec![given(None, required)?]);
     }
-    flags.into_iter().map(|flag| url_and_origin(Some(flag), required)).collect()
+    flags.into_iter().map(|flag| given(Some(flag), required)).collect()
 }
 
 /// The URL of a command for one engine, if it is given as an option.
@@ -29,8 +29,9 @@ pub(crate) fn only(mut flags: Vec<String>) -> Result<Option<String>, Failure> {
     Ok(flags.pop())
 }
 
-fn url_and_origin(flag: Option<String>, required: bool) -> Result<(String, Origin), Failure> {
-    let (url, origin) = Sources {
+/// The URL for this process, and where it came from.
+pub(crate) fn given(flag: Option<String>, required: bool) -> Result<Given, Failure> {
+    let given = Sources {
         flag,
         variable: std::env::var_os(URL_VARIABLE),
         file: std::env::var_os(FILE_VARIABLE),
@@ -38,7 +39,7 @@ fn url_and_origin(flag: Option<String>, required: bool) -> Result<(String, Origi
         system: Path::new(SYSTEM_FILE),
         required,
     }
-    .url_and_origin()?;
-    engines::check_built_in(&url)?;
-    Ok((url, origin))
+    .given()?;
+    engines::check_built_in(&given.url)?;
+    Ok(given)
 }

@@ -78,15 +78,17 @@ fn title(buffer: &mut Buffer, area: Rect, state: &State, now: Duration, colours:
     let level = state.guarantee.level().map_or_else(String::new, |level| format!(" ({level})"));
     let holds: usize = state.views.iter().map(|view| view.holders.len()).sum();
     let waiting: usize = state.views.iter().map(|view| view.waiters.len()).sum();
-    let mut left = format!(
-        " leasehold top  {}{level}  names {}  holds {holds}  waiting {waiting}",
-        state.setting.engine,
-        state.views.len()
-    );
+    let room = usize::from(area.width).saturating_sub(right.len());
+    let (engine, names) = (state.setting.engine, state.views.len());
+    let mut left =
+        format!(" leasehold top  {engine}{level}  names {names}  holds {holds}  waiting {waiting}");
+    if left.len() > room {
+        // The counts fit on a narrow screen, too.
+        left = format!(" {engine}  names {names}  waiting {waiting}");
+    }
     if !state.setting.prefix.is_empty() {
         left += &format!("  prefix {}", escaped(&state.setting.prefix));
     }
-    let room = usize::from(area.width).saturating_sub(right.len());
     put(buffer, area, 0, 0, &format!("{:room$}", fit(&left, room)), style);
     put(buffer, area, room, 0, &right, right_style);
 }

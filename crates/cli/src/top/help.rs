@@ -19,10 +19,11 @@ pub(super) const HELP: [&str; 14] = [
 ];
 
 /// What follows when a hold is broken.
-pub(super) const CONSEQUENCES: [&str; 2] = [
-    "The holder loses the lock. The next request is granted when the holder",
-    "has stopped, or when its lease has ended. Type the name to confirm:",
-];
+pub(super) const CONSEQUENCES: &str = "The holder loses the lock. The next request is granted when the holder has \
+     stopped, or when its lease has ended.";
+
+/// What to do to break it.
+pub(super) const CONFIRM: &str = "Type the name to confirm:";
 
 /// The hold is not there any more.
 pub(super) const HAS_ENDED: &str = "This hold has ended: nothing is left to break.";

@@ -1,7 +1,7 @@
 //! The live view of `leasehold top`. `state` is what the screen shows and how keys change it, with `rows` (order
 //! and filter) and `question` (whether to break a hold); these are pure. `draw`, `table` and `cards` paint the
-//! state, with the texts of `help`. `screen` and `keys` have the terminal, `breaking` sends the request to break a
-//! hold, `view` is the loop.
+//! state, with the texts of `help`, and `wrap` continues long lines. `screen` and `keys` have the terminal, `breaking`
+//! sends the request to break a hold, `view` is the loop.
 
 mod breaking;
 mod cards;
@@ -16,5 +16,6 @@ mod screen;
 mod state;
 mod table;
 mod view;
+mod wrap;
 
 pub(crate) use view::{terminal, view};

@@ -7,6 +7,7 @@ mod tests;
 use std::{ops::Range, time::Duration};
 
 use leasehold::{Broken, Error, HolderView, View};
+use leasehold_ops::pause_after_look;
 
 use super::{
     question::Question,
@@ -157,7 +158,8 @@ impl State {
     /// Whether the engine has not answered as it should.
     pub(crate) fn is_stale(&self, now: Duration) -> bool {
         // The data are as old as the last look and the next one together before they are replaced.
-        let limit = self.setting.pause * 2 + ANSWER_TIME.max(self.took * 2 + self.took / 2);
+        let pause = pause_after_look(self.setting.pause, self.took);
+        let limit = pause * 2 + ANSWER_TIME.max(self.took * 2 + self.took / 2);
         self.trouble.is_some() || (!self.is_frozen() && self.age(now) > limit)
     }
 

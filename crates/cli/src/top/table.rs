@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold::View;
+use leasehold_ops::marks;
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -15,10 +16,12 @@ use super::{
     rows::{Row, Sort},
     state::State,
 };
-use crate::text::{escaped, mode_text, or_dash, owner_text, short_duration};
+use crate::text::{escaped, mode_text, or_dash, owner_only, short_duration};
 
-/// From this width on the mode and the token have columns.
-const WIDE: u16 = 100;
+/// How many columns of the screen NAME and HOLDER keep each. A column of the table that would leave less is not shown.
+const LEAST: usize = 12;
+/// The same for MODE and TOKEN, which matter less to a reader than whole names.
+const LEAST_BESIDE_TOKEN: usize = 18;
 /// The space between two columns.
 const GAP: usize = 2;
 /// The mark of the selected row, and its place in the other rows.
@@ -33,36 +36,33 @@ struct Column {
     cell: fn(&Row, &[View]) -> String,
 }
 
-/// The columns of a table of this width.
-fn columns(width: u16) -> Vec<Column> {
+/// The columns of a table of this width, in their order on the screen. `tokens`: the width of the longest token, which
+/// is never cut, because it is what a command to break a hold needs.
+fn columns(width: u16, tokens: usize) -> Vec<Column> {
     let column = |title, width, is_number, sorts, cell| Column { title, width, is_number, sorts, cell };
-    let mut columns = vec![
-        column("NAME", 0, false, &[Sort::Name], name_cell as fn(&Row, &[View]) -> String),
-        column("HOLDER", 0, false, &[], holder_cell),
+    let mut name = column("NAME", 0, false, &[Sort::Name], name_cell as fn(&Row, &[View]) -> String);
+    let mut holder = column("HOLDER", 0, false, &[], holder_cell);
+    // What matters most first: its place on the screen, and what names and holders keep beside it.
+    let others = [
+        (3, LEAST, column("LEFT", 7, true, &[Sort::Left], left_cell)),
+        (4, LEAST, column("WAIT", 5, true, &[Sort::Waiting, Sort::Load], waiting_cell)),
+        (2, LEAST, column("HELD", 7, true, &[Sort::Held], held_cell)),
+        (5, LEAST, column("OLDEST", 7, true, &[Sort::Oldest, Sort::Load], oldest_cell)),
+        (1, LEAST_BESIDE_TOKEN, column("TOKEN", tokens.max(10), true, &[], token_cell)),
+        (0, LEAST_BESIDE_TOKEN, column("MODE", 9, false, &[], mode_cell)),
     ];
-    if width >= WIDE {
-        columns.push(column("MODE", 9, false, &[], |row, views| {
-            row.view(views).mode.map_or_else(|| "-".to_owned(), mode_text)
-        }));
-        columns.push(column("TOKEN", 10, true, &[], |row, views| {
-            or_dash(row.holder(views).and_then(|holder| holder.token))
-        }));
+    let mut room = usize::from(width).saturating_sub(MARKS[0].len() + GAP);
+    let mut shown = Vec::new();
+    for (place, least, column) in others {
+        if room >= column.width + GAP + 2 * least {
+            room -= column.width + GAP;
+            shown.push((place, column));
+        }
     }
-    columns.push(column("HELD", 7, true, &[Sort::Held], |row, views| {
-        or_dash(row.holder(views).and_then(|holder| holder.held).map(short_duration))
-    }));
-    columns.push(column("LEFT", 7, true, &[Sort::Left], left_cell));
-    columns.push(column("WAIT", 5, true, &[Sort::Waiting, Sort::Load], |row, views| {
-        row.waiters(views).to_string()
-    }));
-    columns.push(column("OLDEST", 7, true, &[Sort::Oldest, Sort::Load], |row, _| {
-        or_dash(row.oldest.map(short_duration))
-    }));
+    shown.sort_by_key(|(place, _)| *place);
     // Names and holders share what is left.
-    let taken: usize = columns.iter().map(|column| column.width + GAP).sum();
-    let room = usize::from(width).saturating_sub(taken - GAP + MARKS[0].len());
-    (columns[0].width, columns[1].width) = (room - room / 2, room / 2);
-    columns
+    (name.width, holder.width) = (room - room / 2, room / 2);
+    [name, holder].into_iter().chain(shown.into_iter().map(|(_, column)| column)).collect()
 }
 
 fn name_cell(row: &Row, views: &[View]) -> String {
@@ -71,10 +71,34 @@ fn name_cell(row: &Row, views: &[View]) -> String {
 
 fn holder_cell(row: &Row, views: &[View]) -> String {
     match (row.holder(views), &row.view(views).problem) {
-        (Some(holder), _) => owner_text(holder),
+        // The marks come first, because long owners are cut.
+        (Some(holder), _) => match &marks(holder)[..] {
+            [] => owner_only(holder),
+            marks => format!("({}) {}", marks.join(", "), owner_only(holder)),
+        },
         (None, Some(_)) => "unreadable".to_owned(),
         (None, None) => "-".to_owned(),
     }
+}
+
+fn mode_cell(row: &Row, views: &[View]) -> String {
+    row.view(views).mode.map_or_else(|| "-".to_owned(), mode_text)
+}
+
+fn token_cell(row: &Row, views: &[View]) -> String {
+    or_dash(row.holder(views).and_then(|holder| holder.token))
+}
+
+fn held_cell(row: &Row, views: &[View]) -> String {
+    or_dash(row.holder(views).and_then(|holder| holder.held).map(short_duration))
+}
+
+fn waiting_cell(row: &Row, views: &[View]) -> String {
+    row.waiters(views).to_string()
+}
+
+fn oldest_cell(row: &Row, _: &[View]) -> String {
+    or_dash(row.oldest.map(short_duration))
 }
 
 fn left_cell(row: &Row, views: &[View]) -> String {
@@ -90,7 +114,8 @@ fn left_cell(row: &Row, views: &[View]) -> String {
 
 /// Paints the heading and the rows that fit.
 pub(super) fn table(buffer: &mut Buffer, area: Rect, state: &mut State, now: Duration, colours: Colours) {
-    let columns = columns(area.width);
+    let tokens = state.views.iter().flat_map(|view| &view.holders).filter_map(|holder| holder.token);
+    let columns = columns(area.width, tokens.max().map_or(0, |token| token.to_string().len()));
     let order = state.order;
     let heading = columns.iter().map(|column| {
         let mark = if order.is_reversed { "^" } else { "*" };

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     args,
-    cmd::{obey, run::wait_failure, show::GuaranteeResult},
+    cmd::{break_record::is_wanted_by_environment, obey, run::wait_failure, show::GuaranteeResult},
     event_loop::{EventLoop, now},
     exit::{self, Failure},
     looker::{Look, Looker, Names},
@@ -67,7 +67,8 @@ pub(crate) fn view(args: &args::Top, locks: &Locks, tty: File, signals: Signals)
         engine: locks.profile().engine,
         prefix: args.prefix.clone(),
         pause: args.every,
-        is_readonly: args.readonly,
+        // A break of this view has no reason, and so no record.
+        is_readonly: args.readonly || is_wanted_by_environment(),
     };
     let mut state = State::new(setting, first.answer?, first.at);
     state.answered_after(now().saturating_sub(first.at));

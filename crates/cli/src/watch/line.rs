@@ -3,11 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use leasehold::{HolderView, WaiterView};
-use leasehold_ops::utc;
+use leasehold_ops::{free_when, utc};
 
 use crate::{
     json::{self, null, number, string},
-    text::{escaped, or_dash, owner_text, short_duration},
+    text::{escaped, or_dash, owner_only, owner_text, short_duration},
 };
 
 /// How the lines are written.
@@ -43,6 +43,8 @@ pub(crate) enum Event<'a> {
         holder: &'a HolderView,
         waited: Option<Duration>,
     },
+    /// A hold was broken, and its name stays taken for now.
+    Broken(&'a HolderView),
     /// A hold was released or broken, or its lease ran out.
     Ended(&'a HolderView),
     Lapsed(&'a HolderView),
@@ -59,6 +61,7 @@ impl Event<'_> {
             Self::Waiting(_) => "waiting",
             Self::Left(_) => "left",
             Self::Granted { .. } => "granted",
+            Self::Broken(_) => "broken",
             Self::Ended(_) => "ended",
             Self::Lapsed(_) => "lapsed",
         }
@@ -66,7 +69,9 @@ impl Event<'_> {
 
     const fn holder(&self) -> Option<&HolderView> {
         match self {
-            Self::Holds(holder) | Self::Ended(holder) | Self::Lapsed(holder) => Some(holder),
+            Self::Holds(holder) | Self::Broken(holder) | Self::Ended(holder) | Self::Lapsed(holder) => {
+                Some(holder)
+            }
             Self::Granted { holder, .. } => Some(holder),
             _ => None,
         }
@@ -121,7 +126,12 @@ impl Line<'_> {
         }
         facts.extend(self.event.waiter().map(|waiter| escaped(&waiter.owner)));
         if let Some(holder) = self.event.holder() {
-            facts.push(owner_text(holder));
+            // Of a change only this: whether the hold was renewed is over, and a break has an event of its own.
+            let mark = if holder.foreign { " (foreign)" } else { "" };
+            facts.push(match self.event {
+                Event::Holds(_) => owner_text(holder),
+                _ => format!("{}{mark}", owner_only(holder)),
+            });
             facts.push(format!("token {}", or_dash(holder.token)));
         }
         facts.extend(self.event.waited().map(|waited| format!("waited {}", short_duration(waited))));
@@ -130,7 +140,11 @@ impl Line<'_> {
         {
             facts.push(format!("held {}", short_duration(held)));
         }
-        format!("{time} {name} {word}: {}\n", facts.join(", "))
+        let consequence = match self.event {
+            Event::Broken(holder) => format!(": {}", free_when(holder)),
+            _ => String::new(),
+        };
+        format!("{time} {name} {word}: {}{consequence}\n", facts.join(", "))
     }
 
     fn json(&self) -> String {
@@ -149,6 +163,7 @@ impl Line<'_> {
             ("owner", text(owner)),
             ("token", number(holder.and_then(|holder| holder.token))),
             ("foreign", number(holder.map(|holder| holder.foreign))),
+            ("broken", number(holder.map(|holder| holder.broken))),
             ("waited_ms", millis(self.event.waited())),
             ("held_ms", millis(holder.and_then(|holder| holder.held))),
             ("remaining_ms", millis(holder.and_then(|holder| holder.remaining))),
@@ -186,6 +201,12 @@ mod tests {
             written(Event::Lapsed(&holder), Some("a"), Format::Text),
             "1970-01-01T00:00:00.000Z a lapsed: o\\u{1b}[2J, token 7, held 1m01s\n"
         );
+        let broken = holder.clone().broken(true).times(None, Some(Duration::from_secs(12)));
+        assert_eq!(
+            written(Event::Broken(&broken), Some("a"), Format::Text),
+            "1970-01-01T00:00:00.000Z a broken: o\\u{1b}[2J, token 7: the name is free when the holder stops, \
+             in 12s at the latest\n"
+        );
         let waiter = WaiterView::new("w".into(), "me".into(), Some(Duration::from_secs(2)));
         assert_eq!(
             written(Event::Left(&waiter), Some("a"), Format::Text),
@@ -208,8 +229,8 @@ mod tests {
         assert_eq!(
             written(Event::Ended(&holder), Some("a\u{1b}"), Format::Json),
             "{\"seq\":3,\"time\":\"1970-01-01T00:00:00.000Z\",\"event\":\"ended\",\"engine\":\"file\",\
-             \"name\":\"a\\u001b\",\"id\":\"i\",\"owner\":\"o\",\"token\":7,\"foreign\":true,\"waited_ms\":null,\
-             \"held_ms\":1000,\"remaining_ms\":2000,\"names\":null,\"away_ms\":null,\"problem\":null}\n"
+             \"name\":\"a\\u001b\",\"id\":\"i\",\"owner\":\"o\",\"token\":7,\"foreign\":true,\"broken\":false,\
+             \"waited_ms\":null,\"held_ms\":1000,\"remaining_ms\":2000,\"names\":null,\"away_ms\":null,\"problem\":null}\n"
         );
         let resync = written(Event::Resync { away: Duration::from_secs(2) }, None, Format::Json);
         assert!(resync.contains("\"name\":null") && resync.contains("\"away_ms\":2000"), "{resync}");

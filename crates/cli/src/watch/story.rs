@@ -76,6 +76,7 @@ impl Story {
                 Change::Waiting(waiter) => Event::Waiting(waiter),
                 Change::Left(waiter) => Event::Left(waiter),
                 Change::Granted { holder, waited } => Event::Granted { holder, waited: *waited },
+                Change::Broken(holder) => Event::Broken(holder),
                 Change::Ended { holder, lapsed: true } => Event::Lapsed(holder),
                 Change::Ended { holder, lapsed: false } => Event::Ended(holder),
             };

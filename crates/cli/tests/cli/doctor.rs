@@ -41,6 +41,30 @@ pub(crate) fn examined(mut command: Command) -> (i32, Value) {
     (code(&output), serde_json::from_slice(&output.stdout).unwrap())
 }
 
+/// The object has the fields that the page promises, of their types, and no others.
+#[track_caller]
+fn assert_shape(object: &Value) {
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let fields = ["cycles", "engine", "findings", "level", "notes", "raised_by", "servers", "severity"];
+    assert_eq!(keys(object), fields, "{object:#}");
+    let words = ["good", "unknown", "warning", "broken"];
+    let is_severity = |value: &Value| value.as_str().is_some_and(|word| words.contains(&word));
+    let is_text_or_null = |value: &Value| value.is_null() || value.is_string();
+    let are_texts = |value: &Value| value.as_array().unwrap().iter().all(Value::is_string);
+    assert!(object["engine"].is_string() && is_text_or_null(&object["level"]), "{object:#}");
+    assert!(is_severity(&object["severity"]), "{object:#}");
+    assert!(["notes", "raised_by", "servers"].iter().all(|key| are_texts(&object[key])), "{object:#}");
+    for finding in object["findings"].as_array().unwrap() {
+        assert_eq!(keys(finding), ["advice", "found", "id", "server", "severity"], "{finding:#}");
+        let texts = ["advice", "found", "id"];
+        assert!(texts.iter().all(|key| finding[key].is_string()), "{finding:#}");
+        assert!(is_severity(&finding["severity"]) && is_text_or_null(&finding["server"]), "{finding:#}");
+    }
+    if !object["cycles"].is_null() {
+        assert_eq!(keys(&object["cycles"]), ["count", "p50_us", "p99_us"], "{object:#}");
+    }
+}
+
 /// All findings that are not good.
 fn bad(value: &Value) -> Vec<&Value> {
     value["findings"].as_array().unwrap().iter().filter(|found| found["severity"] != "good").collect()
@@ -67,6 +91,7 @@ fn a_good_directory_is_all_good_and_keeps_one_lock_file() {
         assert_finding(&value, "show", "good", "who holds");
         assert_finding(&value, "break", "good", "asks `leasehold run` to stop");
         assert_finding(&value, "ttl", "good", "end with their process");
+        assert_finding(&value, "latency", "good", "no limit, because holds do not lapse");
         let cycles = &value["cycles"];
         assert!(
             cycles["count"].as_u64().unwrap() > 0 && cycles["p50_us"].as_u64() <= cycles["p99_us"].as_u64()
@@ -90,6 +115,8 @@ fn the_text_has_a_line_for_each_finding_and_the_level_at_the_end() {
     let (last, findings) = lines.split_last().unwrap();
     assert!(findings.iter().all(|line| severities.iter().any(|word| line.starts_with(word))), "{text}");
     assert_eq!(findings.len(), value["findings"].as_array().unwrap().len(), "{text}");
+    let rank = |line: &&str| severities.iter().position(|word| line.starts_with(word));
+    assert!(findings.is_sorted_by_key(|line| std::cmp::Reverse(rank(line))), "the worst first: {text}");
     let level = value["level"].as_str().unwrap();
     assert!(last.starts_with("level ") && last.contains(level), "{last}");
 }
@@ -155,6 +182,12 @@ fn several_urls_are_examined_in_their_order() {
     assert_eq!(objects[0]["level"], Value::Null);
     // The other questions would fail for the same reason, after the same wait.
     assert_finding(&objects[0], "reach", "broken", "check the host");
+    assert_finding(&objects[1], "waits", "good", "no deadlock at this engine");
+    assert_finding(&objects[2], "waits", "good", "over the engines so far");
+    // The shape is the same whether an engine was reached or not.
+    for object in &objects {
+        assert_shape(object);
+    }
     assert_eq!(objects[0]["findings"].as_array().unwrap().len(), 2);
     assert!(objects[1..].iter().all(|object| object["severity"] != "broken"), "{objects:#?}");
     let text = stdout(&finish(bare(&["doctor", "--url", &file, "--url", &sqlite])));
@@ -200,7 +233,8 @@ fn a_file_system_that_is_read_only_or_full_is_broken() {
         let (code, value) = mounted("size=1m", "mkdir -m 700 locks && mount -o remount,ro .", &url);
         assert_eq!(code, 2, "{value:#}");
         assert_finding(&value, &format!("{engine}-mount"), "broken", "read-only");
-        assert_finding(&value, "lock", "broken", "read-only");
+        let told_by = if engine == "file" { "lock" } else { "sqlite-right" };
+        assert_finding(&value, told_by, "broken", "read-only");
         assert!(value["level"].is_null() || value["severity"] == "broken");
         let (code, value) = mounted("size=1m", "mkdir -m 700 locks", &url);
         assert_eq!(code, 1, "{value:#}");
@@ -268,6 +302,7 @@ fn a_good_database_is_all_good_and_keeps_no_name() {
         assert_finding(&value, "lock", "good", "\"leasehold/doctor/");
         assert_finding(&value, "break", "good", "may break");
         assert_finding(&value, "ttl", "good", "ten times");
+        assert_finding(&value, "latency", "good", "a ttl of 30s allows 3.0s");
     }
     assert_eq!(stdout(&finish(bare(&["--url", &url, "list"]))), "");
 }
@@ -295,7 +330,9 @@ fn a_database_with_foreign_settings_is_found() {
     let (code, value) = examined();
     assert_eq!(code, 2, "{value:#}");
     assert_finding(&value, "sqlite-tables", "broken", "version 9");
-    assert_finding(&value, "lock", "broken", "version 9");
+    // That no request succeeds only follows from it.
+    let of_database = bad(&value).into_iter().filter(|found| !of_the_machine(found));
+    assert_eq!(of_database.count(), 1, "{value:#}");
 }
 
 #[test]
@@ -316,7 +353,8 @@ fn a_database_that_may_not_be_written_is_broken() {
     let (code, value) = examined(command);
     assert_eq!(code, 2, "{value:#}");
     assert_finding(&value, "sqlite-right", "broken", "locks can be shown only");
-    assert_finding(&value, "lock", "broken", "may not write");
+    assert_finding(&value, "sqlite-right", "broken", "may not write");
+    assert!(findings(&value, "lock").is_empty() && findings(&value, "reach").is_empty(), "{value:#}");
 }
 
 #[test]
@@ -332,7 +370,8 @@ fn a_server_with_weak_settings_is_examined_and_keeps_no_name() {
     assert_finding(&value, "break", "good", "may break");
     assert_eq!(stdout(&finish(bare(&["--url", &url, "list"]))), "");
     let text = stdout(&finish(bare(&["--url", &url, "doctor"])));
-    assert!(text.contains("it rises with "), "{text}");
+    assert!(text.contains("it rises with ") && text.starts_with("warning  "), "{text}");
+    assert_eq!(value["findings"][0]["severity"], value["severity"], "{value:#}");
     // The right password, a wrong one, and none.
     for login in [":canary-d41d8cd9@", ":canary-d41d8cd8@", ""] {
         for options in [&["doctor"][..], &["doctor", "--json"]] {
@@ -386,7 +425,9 @@ fn assert_usable(url: &str, engine: &str, breaking: &str) -> Value {
         ("show", "who holds"),
         ("break", breaking),
         ("list", ": 0 are held"),
-        ("latency", " lock cycles"),
+        ("latency", "the slowest request took "),
+        ("latency", "and a ttl of 30s allows 3.0s"),
+        ("waits", "no deadlock at this engine"),
     ] {
         assert_finding(&value, id, "good", words);
     }

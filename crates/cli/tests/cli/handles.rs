@@ -83,11 +83,15 @@ fn a_holder_holds_the_lock_until_the_release() {
     assert_eq!(dir.code(&["release", &handle]), 0);
     until("the end of the holder process", || !is_running(holder));
     assert_eq!(dir.code(&["run", "-n", "x", "--", "true"]), 0);
-    for command in ["check", "renew", "release"] {
+    for (command, what) in [
+        ("check", "is over: its lease was not renewed in time, or it was released or broken"),
+        ("renew", "is over: its lease was not renewed in time, or it was released or broken"),
+        ("release", "was over before this release: it was released before, or "),
+    ] {
         let over = dir.call(&[command, &handle]);
         assert_eq!(code(&over), 76, "{command}");
         let message = one_line(&over);
-        assert!(message.contains("file lock \"x\": the hold of this handle is over"), "{message}");
+        assert!(message.contains(&format!("file lock \"x\": the hold of this handle {what}")), "{message}");
         let quiet = dir.call(&[command, "-q", &handle]);
         assert_eq!((code(&quiet), stderr(&quiet).as_str()), (76, ""), "{command}");
     }
@@ -100,7 +104,13 @@ fn a_handle_releases_its_own_hold_alone() {
     let old = acquire(&dir, &mut work);
     assert_eq!(dir.code(&["release", &old]), 0);
     let new = acquire(&dir, &mut work);
-    assert_eq!((dir.code(&["release", &old]), dir.code(&["check", &old])), (76, 76));
+    for command in ["release", "check", "renew"] {
+        let over = dir.call(&[command, &old]);
+        assert_eq!(code(&over), 76, "{command}");
+        let token = dir.show("x")["holders"][0]["token"].to_string();
+        let successor = format!(" holds the name now under token {token}: ");
+        assert!(one_line(&over).contains(&successor), "{command}: {over:?}");
+    }
     assert_eq!((dir.code(&["check", &new]), dir.code(&["release", &new])), (0, 0));
 }
 
@@ -220,6 +230,8 @@ fn a_holder_has_nothing_of_the_step_that_started_it() {
         null += usize::from(target == "/dev/null");
     }
     assert_eq!(null, 3, "its standard streams");
+    let directory = fs::read_link(format!("/proc/{holder}/cwd")).unwrap();
+    assert_eq!(directory, std::path::Path::new("/"), "the directory of the step can be removed");
     let session = fs::read_to_string(format!("/proc/{holder}/stat")).unwrap();
     assert_eq!(session.rsplit_once(") ").unwrap().1.split(' ').nth(3).unwrap(), holder.to_string());
     assert_eq!(dir.code(&["release", &handle]), 0);
@@ -306,15 +318,61 @@ fn a_waiting_acquire_has_no_file() {
     let mut waiting = Running::start(waiting);
     dir.until_waiters("x", 1);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "the locks alone");
-    let stat = format!("/proc/{}/stat", waiting.pid());
-    let is_stopped = || fs::read_to_string(&stat).unwrap().rsplit_once(") ").unwrap().1.starts_with('T');
+    let stats = [waiting.pid().as_raw(), holder_of(&pid)].map(|pid| format!("/proc/{pid}/stat"));
+    let is_stopped =
+        |stat: &String| fs::read_to_string(stat).unwrap().rsplit_once(") ").unwrap().1.starts_with('T');
     waiting.signal(Signal::SIGTSTP);
-    until("a stopped command", is_stopped);
+    // Or it could be granted the lock, and nobody would use it.
+    until("a stopped command and its holder process", || stats.iter().all(is_stopped));
     waiting.signal(Signal::SIGCONT);
-    until("a running command", || !is_stopped());
+    until("a running command and its holder process", || !stats.iter().any(is_stopped));
     assert_eq!(code(&holder.output()), 0);
     assert_eq!(code(&waiting.output()), 0);
     assert_eq!(dir.code(&["release", "--handle-file", file.to_str().unwrap()]), 0);
+}
+
+/// Nobody would continue it.
+#[test]
+fn a_holder_of_a_stopped_command_ends_with_the_command() {
+    let (dir, mut work) = (Dir::new(), Work::start());
+    let _holder = dir.hold("x");
+    let mut waiting = crate::start::program_in(&[], crate::start::LEASEHOLD);
+    waiting.args(["acquire", "x", "--while-pid", &work.pid()]).env("LEASEHOLD_URL", dir.url());
+    std::os::unix::process::CommandExt::process_group(&mut waiting, 0);
+    let mut waiting = Running::start(waiting);
+    dir.until_waiters("x", 1);
+    let holder = holder_of(&work.pid());
+    waiting.signal(Signal::SIGTSTP);
+    let stat = format!("/proc/{holder}/stat");
+    until("a stopped holder process", || {
+        fs::read_to_string(&stat).unwrap().rsplit_once(") ").unwrap().1.starts_with('T')
+    });
+    waiting.signal(Signal::SIGKILL);
+    until("the end of the holder process", || !is_running(holder));
+    dir.until_waiters("x", 0);
+}
+
+/// The line is for another shell.
+#[test]
+fn the_line_that_breaks_a_hold_has_the_url_of_the_option() {
+    let (dir, mut work) = (Dir::new(), Work::start());
+    let handle = acquire(&dir, &mut work);
+    // In another network namespace the holder process is not reached.
+    let line = |options: &[&str], variable: Option<String>| {
+        let mut command = program("unshare");
+        command.args(["--net", crate::start::LEASEHOLD]).args(options).args(["release", &handle]);
+        command.envs(variable.map(|url| ("LEASEHOLD_URL", url)));
+        let output = finish(command);
+        assert_eq!(code(&output), 69, "{output:?}");
+        one_line(&output)
+    };
+    let token = dir.show("x")["holders"][0]["token"].to_string();
+    let by_variable = line(&[], Some(dir.url()));
+    assert!(by_variable.ends_with(&format!("or: leasehold break --token {token} x\n")), "{by_variable}");
+    let by_option = line(&["--url", &dir.url()], None);
+    let wanted = format!("or: leasehold --url {} break --token {token} x\n", dir.url());
+    assert!(by_option.ends_with(&wanted), "{by_option}");
+    assert_eq!(dir.code(&["release", &handle]), 0);
 }
 
 #[test]

@@ -109,7 +109,8 @@ fn a_hold_is_renewed_checked_and_released_by_later_commands() {
         fixture.expect_free();
         for command in ["check", "renew", "release"] {
             let message = fixture.expect(76, &[command, &handle]);
-            assert!(message.contains("the hold of this handle is over"), "{message}");
+            let when = if command == "release" { "was over before this release" } else { "is over" };
+            assert!(message.contains(&format!("the hold of this handle {when}: ")), "{message}");
         }
         if fixture.engine == "redlock" {
             return; // It has no shared holds.
@@ -128,9 +129,15 @@ fn a_hold_that_is_not_renewed_in_time_is_over() {
         let handle = fixture.acquire(&["--ttl", "1s"]);
         let waiter = Running::start(fixture.leasehold(&["run", "job", "--", "echo", "mine"]));
         assert_eq!(stdout(&waiter.output()), "mine\n");
-        for command in ["check", "renew", "release"] {
-            fixture.expect(76, &[command, &handle]);
-        }
+        let reasons = ["check", "renew", "release"].map(|command| {
+            let message = fixture.expect(76, &[command, &handle]);
+            message.split_once(": ").unwrap().1.to_owned()
+        });
+        // What is most likely comes first.
+        let words =
+            ["its lease was not renewed", "the renewal arrived after the end of its lease", "ran out"];
+        assert!(words.iter().any(|word| reasons[0].contains(word)), "{}: {reasons:?}", fixture.engine);
+        assert_eq!(reasons[0], reasons[1], "{}: one reason for all commands", fixture.engine);
         // The release has ended the broken hold, long before its lease ends.
         fixture.expect(0, &["run", "--nonblock", "job", "--", "true"]);
     });
@@ -144,9 +151,34 @@ fn a_broken_hold_is_over_at_once() {
         let token = fixture.token();
         fixture.expect(0, &["break", "job", "--token", &token]);
         for command in ["check", "renew", "release"] {
-            fixture.expect(76, &[command, &handle]);
+            let message = fixture.expect(76, &[command, &handle]);
+            assert!(
+                message.contains("an operator broke it: check for half-done work"),
+                "{command}: {message}"
+            );
         }
     });
+}
+
+/// The server shows no holder, and knows more.
+#[test]
+fn every_command_tells_the_reason_that_the_server_knows() {
+    let server = RedisServer::start(&[]);
+    let fixture = Fixture::at("redis", format!("redis://127.0.0.1:{}", server.port()), ());
+    for command in ["check", "renew", "release"] {
+        let handle = fixture.acquire(&[]);
+        server.command(&["DEL", "lock:job"]);
+        let message = fixture.expect(76, &[command, &handle]);
+        let why = "its key is gone, and the rest of its data is there: the renewal arrived after the end of its lease";
+        assert!(message.contains(&format!(": {why}, or ")), "{message}");
+        let handle = fixture.acquire(&[]);
+        server.command(&["SET", "lock:job", "theirs"]);
+        let message = fixture.expect(76, &[command, &handle]);
+        let why = "another program's value is under its key: ";
+        let successor = "; another program (foreign) holds the name now: check for half-done work";
+        assert!(message.contains(why) && message.contains(successor), "{message}");
+        server.command(&["DEL", "lock:job"]);
+    }
 }
 
 /// A hold of this server is not one of another URL.
@@ -276,6 +308,11 @@ fn a_hold_of_a_session_is_not_left_without_a_process() {
     each_session(|fixture| {
         let message = fixture.expect(64, &["acquire", "job"]);
         assert!(message.contains("give --while-pid PID"), "{message}");
+        let why = match fixture.engine {
+            "etcd" => "its lease is shared by all holds of the process that acquired it",
+            _ => "a hold ends with the process that acquired it",
+        };
+        assert!(message.contains(&format!("nothing would hold it, because {why}")), "{message}");
         assert!(fixture.show("job")["holders"].as_array().unwrap().is_empty());
     });
 }
@@ -303,4 +340,27 @@ fn the_release_of_another_machine_ends_the_holder() {
     assert_eq!(code(&output), 0, "{output:?}");
     until("the end of the holder process", || !crate::tools::is_running(holder));
     fixture.expect(76, &["check", &handle]);
+}
+
+/// The holder process leaves the directory of the step, and reads the password again for each connection.
+#[test]
+fn a_holder_reads_a_relative_password_file_after_the_step() {
+    let server = RedisServer::start(&[]);
+    server.command(&["ACL", "SETUSER", "me", "on", &format!(">{CANARY}"), "~*", "&*", "+@all"]);
+    let dir = Dir::new();
+    dir.file("a password", CANARY, 0o600);
+    let url = format!("redis://me@127.0.0.1:{}?password_file=a%20password", server.port());
+    let fixture = Fixture::at("redis", format!("redis://127.0.0.1:{}", server.port()), ());
+    let mut work = Work::start();
+    let mut acquire = crate::tools::bare(&["--url", &url, "acquire", "job", "--while-pid", &work.pid()]);
+    acquire.current_dir(dir.path());
+    let handle = handle_of(acquire);
+    let holder = holder_of(&work.pid());
+    for kind in ["normal", "pubsub"] {
+        server.command(&["CLIENT", "KILL", "TYPE", kind]);
+    }
+    // It asks the engine over a new connection.
+    fixture.expect(0, &["check", &handle]);
+    assert!(crate::tools::is_running(holder));
+    fixture.expect(0, &["release", &handle]);
 }

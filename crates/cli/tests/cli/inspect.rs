@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{
     start::program,
-    tools::{Dir, HOLD, Running, code, one_line, stderr, stdout, until},
+    tools::{Dir, HOLD, Running, code, finish, one_line, stderr, stdout, until},
 };
 
 fn keys(value: &Value) -> Vec<String> {
@@ -35,7 +35,8 @@ fn a_free_name_is_shown_as_free() {
             "holders",
             "waiters",
             "problem",
-            "note"
+            "note",
+            "notes"
         ])
     );
     assert_eq!(
@@ -68,7 +69,8 @@ fn a_held_name_is_shown_with_holder_and_waiter() {
     assert_eq!(value["lineage"].as_str(), Some(&*lineage));
     let holding = &value["holders"][0];
     let fields = ["id", "owner", "token", "held_ms", "remaining_ms", "foreign", "mode", "actor"];
-    assert_eq!(keys(holding), sorted(&fields));
+    let state = ["broken", "ttl_ms", "since_renewal_ms", "overdue_ms", "pid", "process_state", "remarks"];
+    assert_eq!(keys(holding), sorted(&[&fields[..], &state].concat()));
     assert!(
         holding["mode"] == "exclusive" && holding["actor"].as_str().is_some_and(|actor| actor.len() == 16)
     );
@@ -143,6 +145,7 @@ fn break_asks_the_holder_and_waits_for_its_end() {
     let running = dir.holder(&["--ttl", "1h"], "x", script);
     let output = dir.call(&["break", "x", "--token", "1"]);
     assert_eq!((code(&output), stderr(&output).as_str()), (0, ""));
+    assert_eq!(stdout(&output), "ended: x, token 1: the name is free\n");
     assert!(dir.show("x")["holders"].as_array().unwrap().is_empty());
     let output = running.wait();
     assert_eq!((code(&output), stdout(&output).as_str()), (76, "got-term\n"), "TERM is sent once");
@@ -183,6 +186,79 @@ fn break_of_a_foreign_holder_is_refused() {
     let refused = dir.code(&["break", "x", "--token", "1"]);
     assert!([1, 77].contains(&refused), "a foreign holder has no token: {refused}");
     until("still held", || !foreign.has_ended());
+}
+
+fn audit_lines(path: &std::path::Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_break_is_recorded_before_and_after() {
+    let dir = Dir::new();
+    let (path, mut holder) = (dir.path().join("audit"), dir.hold("x"));
+    let file = path.to_str().unwrap();
+    let token = dir.show("x")["holders"][0]["token"].to_string();
+    let break_ = |more: &[&str]| dir.call(&[&["break", "x", "--token", &token], more].concat());
+    // Each of the two needs the other, and nothing is broken without.
+    for (more, what) in [
+        (&["--audit-file", file][..], "say why by --reason"),
+        (&["--reason", "it hangs"], "give --audit-file or LEASEHOLD_AUDIT_FILE"),
+        (&["--audit-file", file, "--reason", " "], "at most 500 characters"),
+    ] {
+        let output = break_(more);
+        assert_eq!(code(&output), 64, "{output:?}");
+        assert!(one_line(&output).contains(what), "{output:?}");
+    }
+    let nowhere = break_(&["--reason", "r", "--audit-file", dir.path().to_str().unwrap()]);
+    assert_eq!(code(&nowhere), 78, "{nowhere:?}");
+    assert!(one_line(&nowhere).ends_with(": nothing was broken\n"), "{nowhere:?}");
+    assert!(!holder.has_ended() && audit_lines(&path).is_empty());
+    let mut by_variable = dir.leasehold(&["break", "x", "--token", &token, "--reason", " it\nhangs "]);
+    by_variable.env("LEASEHOLD_AUDIT_FILE", &path);
+    assert_eq!(code(&finish(by_variable)), 0);
+    assert_eq!(code(&holder.wait()), 76);
+    let lines = audit_lines(&path);
+    let [intent, outcome] = &lines[..] else { panic!("{lines:?}") };
+    for line in [intent, outcome] {
+        for (key, value) in
+            [("known_by", "system"), ("engine", "file"), ("name", "x"), ("reason", "it\nhangs")]
+        {
+            assert_eq!(line[key], value, "{line}");
+        }
+        assert_eq!((line["token"].to_string(), &line["force"]), (token.clone(), &false.into()));
+        assert!(line["who"].as_str().unwrap().contains('@') && line["address"].is_null(), "{line}");
+        assert!(line["time"].as_str().unwrap().ends_with('Z') && line["id"] == intent["id"], "{line}");
+    }
+    assert_eq!((&intent["event"], intent["holder"]["token"].to_string()), (&"intent".into(), token.clone()));
+    assert_eq!((&outcome["event"], &outcome["outcome"]), (&"outcome".into(), &"broken".into()));
+    assert_eq!((&outcome["holders_after"], &outcome["error"]), (&Value::Array(Vec::new()), &Value::Null));
+    // Nothing is held any more.
+    let again = break_(&["--audit-file", file, "--reason", "r"]);
+    assert_eq!(code(&again), 1, "{again:?}");
+    let lines = audit_lines(&path);
+    assert_eq!((lines.len(), &lines[3]["outcome"]), (4, &"not held".into()), "{lines:?}");
+    assert!(lines[2]["holder"].is_null() && lines[2]["id"] != lines[0]["id"], "{lines:?}");
+}
+
+#[test]
+fn a_break_that_is_not_recorded_is_none() {
+    let dir = Dir::new();
+    let mut holder = dir.hold("x");
+    let token = dir.show("x")["holders"][0]["token"].to_string();
+    // It can be opened, and no line can be added.
+    let path = dir.file("audit", "{}\n", 0o600);
+    let limited = format!(
+        "ulimit -f 0; trap '' XFSZ; exec \"$0\" break x --token {token} --reason r --audit-file {}",
+        path.display()
+    );
+    let mut command = program("sh");
+    command.args(["-c", &limited, crate::start::LEASEHOLD]).env("LEASEHOLD_URL", dir.url());
+    let output = finish(command);
+    assert_eq!(code(&output), 69, "{output:?}");
+    let message = one_line(&output);
+    assert!(message.contains("the audit file ") && message.ends_with(": nothing was broken\n"), "{message}");
+    assert!(!holder.has_ended());
 }
 
 #[test]

@@ -39,6 +39,7 @@ mod signals;
 mod silent;
 mod sql;
 mod start;
+mod stuck;
 mod terminal;
 mod tools;
 mod top;

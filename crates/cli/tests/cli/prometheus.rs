@@ -141,6 +141,43 @@ fn the_board_can_be_provisioned_and_imported() {
     assert_eq!((&variables[0]["name"], &variables[0]["type"]), (&"datasource".into(), &"datasource".into()));
 }
 
+/// What Grafana requires of a board beside valid JSON: a known version of the format, known kinds of panels, a place on
+/// the grid for each, distinct queries in a panel, and a definition of each variable that a query uses.
+#[test]
+fn the_board_is_one_that_grafana_draws() {
+    let board: Value = serde_json::from_str(&text("ops/dashboard.json")).unwrap();
+    // From version 33 on a data source is an object with a uid; 41 is the version of Grafana 12.
+    assert!((33..=41).contains(&board["schemaVersion"].as_u64().unwrap()));
+    let variables = board["templating"]["list"].as_array().unwrap();
+    let names: BTreeSet<_> = variables.iter().map(|variable| variable["name"].as_str().unwrap()).collect();
+    for variable in variables.iter().filter(|variable| variable["type"] == "query") {
+        let used = series_in(&variable["query"].to_string());
+        let exported = exported();
+        assert_eq!(used.difference(&exported).collect::<Vec<_>>(), [""; 0], "{variable}");
+    }
+    let mut taken = BTreeSet::new();
+    for panel in board["panels"].as_array().unwrap() {
+        let kind = panel["type"].as_str().unwrap();
+        assert!(["row", "stat", "table", "timeseries"].contains(&kind), "{kind}");
+        let [x, y, width, height] = ["x", "y", "w", "h"].map(|key| panel["gridPos"][key].as_u64().unwrap());
+        assert!(width > 0 && height > 0 && x + width <= 24, "{panel}");
+        for cell in (x..x + width).flat_map(|x| (y..y + height).map(move |y| (x, y))) {
+            assert!(taken.insert(cell), "{} overlaps another panel at {cell:?}", panel["title"]);
+        }
+        let targets = panel["targets"].as_array().cloned().unwrap_or_default();
+        assert_eq!(targets.is_empty(), kind == "row", "{panel}");
+        let ids: BTreeSet<_> = targets.iter().map(|target| target["refId"].as_str().unwrap()).collect();
+        assert_eq!(ids.len(), targets.len(), "two queries have one id: {panel}");
+        for target in &targets {
+            for rest in target["expr"].as_str().unwrap().split('$').skip(1) {
+                let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+                let variable = &rest[..end];
+                assert!(names.contains(variable) || variable == "__rate_interval", "{variable}: {target}");
+            }
+        }
+    }
+}
+
 /// An HTTP server on loopback that answers each request with a text that it makes then.
 struct Exporter {
     port: u16,

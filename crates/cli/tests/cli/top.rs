@@ -177,14 +177,19 @@ fn an_outage_shows_old_data_as_stale() {
 fn readonly_breaks_nothing() {
     let dir = Dir::new();
     let holder = dir.hold("x");
-    let mut view = top(&dir.url(), &["--readonly"]);
-    view.until("a row", |screen| screen.contents().lines().any(|line| line.starts_with("  x ")));
-    view.press("j");
-    view.until_selected("x");
-    view.press(CTRL_D);
-    view.until_text("no hold is broken: this view was started with --readonly");
-    view.press("q");
-    assert_eq!(view.end(), 0);
+    // A break of this view has no reason, so it cannot be recorded.
+    let recorded = [("LEASEHOLD_AUDIT_FILE", "/nonexistent/audit")];
+    for (options, variables) in [(&["--readonly"][..], &[][..]), (&[], &recorded)] {
+        let args = [&["top", "--every", "100ms"], options].concat();
+        let mut view = Pty::leasehold(&args, &dir.url(), variables);
+        view.until("a row", |screen| screen.contents().lines().any(|line| line.starts_with("  x ")));
+        view.press("j");
+        view.until_selected("x");
+        view.press(CTRL_D);
+        view.until_text("no hold is broken: --readonly is given, or LEASEHOLD_AUDIT_FILE is set");
+        view.press("q");
+        assert_eq!(view.end(), 0);
+    }
     assert_eq!(code(&holder.output()), 0);
 }
 

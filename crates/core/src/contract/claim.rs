@@ -231,7 +231,7 @@ impl fmt::Display for Loss {
             Self::Broken => "an operator broke it",
             Self::Replaced => "its lock file was replaced or unlinked",
             Self::Overwritten => "another program's value is under its key: a program overwrote the key without comparing its value, or took the key after it ended early",
-            Self::EndedEarly => "its key is gone, and the rest of its data is there: a program deleted the key or shortened its time without comparing its value, or the server evicted the key, or the server's clock was set forward, or the renewal arrived too late",
+            Self::EndedEarly => "its key is gone, and the rest of its data is there: the renewal arrived after the end of its lease, or a program deleted the key or shortened its time without comparing its value, or the server evicted the key, or the server's clock was set forward",
             Self::MaxHold => "its max_hold ended",
             Self::TokenWentBack => "its token went backwards: the engine lost or restored its state",
             Self::Closed => "its Locks was closed",

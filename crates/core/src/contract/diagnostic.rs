@@ -17,6 +17,9 @@ pub struct Diagnostic {
     pub found: String,
     /// What to do; empty if there is nothing to do.
     pub advice: String,
+    /// Texts of error messages. An error whose message has one of these texts only follows from what was found here, so
+    /// it needs no diagnostic of its own.
+    pub causes: Vec<String>,
 }
 
 /// How bad a diagnostic is, from the best to the worst.
@@ -48,7 +51,8 @@ impl Diagnostic {
         found: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
-        Self { id, severity, server: None, found: found.into(), advice: advice.into() }
+        let (found, advice) = (found.into(), advice.into());
+        Self { id, severity, server: None, found, advice, causes: Vec::new() }
     }
 
     /// The same diagnostic, about one server of several.
@@ -56,6 +60,27 @@ impl Diagnostic {
     pub fn of_server(mut self, server: impl Into<String>) -> Self {
         self.server = Some(server.into());
         self
+    }
+
+    /// The same diagnostic, from which every error with this text in its message follows.
+    ///
+    /// ```
+    /// use leasehold_core::{Diagnostic, Severity};
+    /// let full = Diagnostic::new("disk", Severity::Broken, "the disk is full", "delete files");
+    /// let full = full.causing("no space left");
+    /// assert!(full.is_cause_of("file engine: no space left on device"));
+    /// assert!(!full.is_cause_of("file engine: permission denied"));
+    /// ```
+    #[must_use]
+    pub fn causing(mut self, text: impl Into<String>) -> Self {
+        self.causes.push(text.into());
+        self
+    }
+
+    /// Whether an error with this message only follows from what was found.
+    #[must_use]
+    pub fn is_cause_of(&self, message: &str) -> bool {
+        self.causes.iter().any(|text| message.contains(text))
     }
 }
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    Actor, BoxFuture, ClaimId, Diagnostic, EngineError, Guarantee, Lineage, MAX_OWNER_BYTES, Mode, Name,
+    Actor, BoxFuture, ClaimId, Diagnostic, EngineError, Guarantee, HolderView, Lineage, MAX_OWNER_BYTES,
+    Mode, Name,
 };
 
 /// The operations of an engine for operators. The rules of [`Engine`](crate::Engine) apply. What these operations
@@ -142,67 +143,6 @@ fn take_actor(id: &str, label: &mut String) -> Option<Actor> {
     actor
 }
 
-/// A holder as seen from outside.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct HolderView {
-    /// The claim id, or some other identifier of a foreign holder.
-    pub id: String,
-    /// The label of the holder.
-    pub owner: String,
-    /// The first token of the grant; `None` for a foreign holder.
-    pub token: Option<u64>,
-    /// How long it has held the name.
-    pub held: Option<Duration>,
-    /// The time until it lapses, unless renewed; `None` where it does not lapse by itself.
-    pub remaining: Option<Duration>,
-    /// Whether the hold ends with a session that the holder keeps on the server; how long that session lasts cannot be
-    /// known here.
-    pub of_session: bool,
-    /// Whether a program other than leasehold holds it.
-    pub foreign: bool,
-    /// The mode of this hold; `None` if this read did not see it.
-    pub mode: Option<Mode>,
-    /// The task that holds, if its label tells it.
-    pub actor: Option<Actor>,
-}
-
-impl HolderView {
-    /// A holder of leasehold with this id and this label, of which nothing else is known.
-    #[must_use]
-    pub fn new(id: String, owner: String) -> Self {
-        Self { id, owner, ..Self::default() }
-    }
-
-    /// Sets the first token of the grant.
-    #[must_use]
-    pub const fn token(mut self, token: Option<u64>) -> Self {
-        self.token = token;
-        self
-    }
-
-    /// Sets how long it has held the name, and the time until it lapses.
-    #[must_use]
-    pub const fn times(mut self, held: Option<Duration>, remaining: Option<Duration>) -> Self {
-        (self.held, self.remaining) = (held, remaining);
-        self
-    }
-
-    /// The same hold, as one that ends with a session of its holder.
-    #[must_use]
-    pub const fn of_session(mut self) -> Self {
-        self.of_session = true;
-        self
-    }
-
-    /// The same hold, as one of this program: whether that is a program other than leasehold.
-    #[must_use]
-    pub const fn foreign(mut self, foreign: bool) -> Self {
-        self.foreign = foreign;
-        self
-    }
-}
-
 /// A waiter as seen from outside.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -238,7 +178,8 @@ impl WaiterView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Broken {
-    /// The hold was ended, or its holder was asked to stop and released it.
+    /// The hold was ended, or its holder was asked to stop and released it. Without `force` the name can stay taken: a
+    /// look then shows the hold as [`HolderView::broken`].
     Done,
     /// Nothing is held, or it is held under another token.
     NotHeld,

@@ -11,10 +11,6 @@ const USER_ID: &str = "etcd-user";
 const RIGHTS_ID: &str = "etcd-rights";
 const TLS_ID: &str = "etcd-tls";
 
-/// A certificate that expires within this time is reported: the usual services renew at a third of the lifetime, which
-/// is 30 days of 90.
-const MIN_CERTIFICATE_LIFE: Duration = Duration::from_secs(14 * 24 * 3600);
-
 /// Who else can use the cluster, and what this user may not look at.
 pub(super) fn judge(answered: &[Answered], config: &Config) -> Vec<Diagnostic> {
     let user = config.login.as_ref().map(|(user, _)| user.as_str());
@@ -27,27 +23,7 @@ pub(super) fn judge_certificate(
     is_encrypted: bool,
     now: Duration,
 ) -> Option<Diagnostic> {
-    if !is_encrypted {
-        return None;
-    }
-    let Some(end) = report.certificate_end else {
-        let found = "the connection is encrypted; when the certificate expires cannot be read";
-        return Some(Diagnostic::new(
-            TLS_ID,
-            Severity::Unknown,
-            found,
-            "look at the certificate of the member",
-        ));
-    };
-    let left = end.saturating_sub(now);
-    let days = left.as_secs() / (24 * 3600);
-    let found =
-        format!("the connection is encrypted, and the certificate of the member expires in {days} days");
-    if left >= MIN_CERTIFICATE_LIFE {
-        return Some(Diagnostic::good(TLS_ID, found));
-    }
-    let advice = "renew the certificate: when it has expired, nobody can connect";
-    Some(Diagnostic::new(TLS_ID, Severity::Warning, found, advice))
+    is_encrypted.then(|| leasehold_core::judge_certificate(TLS_ID, "member", report.certificate_end, now))
 }
 
 /// Who else can use the cluster.

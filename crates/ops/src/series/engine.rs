@@ -12,7 +12,9 @@ use super::{
     names::NameFilter,
     text::{Exposition, Labels},
     totals::{Totals, count_value},
+    waits::write_long_waits,
 };
+use crate::waits::Finding;
 
 /// What is known of one engine.
 ///
@@ -38,13 +40,16 @@ pub struct EngineState<'a> {
     views: Option<&'a [View]>,
     level: Option<Level>,
     diagnostics: &'a [Diagnostic],
+    /// What the last search for long waits found; `None` if it is not known.
+    findings: Option<&'a [Finding]>,
 }
 
 impl<'a> EngineState<'a> {
     /// An engine at which no look has succeeded. `location` says where it stores its locks, without secrets: a host and
     /// a port, or a directory. Two engines of one text must differ in the location.
     pub const fn new(engine: &'a str, location: &'a str, totals: &'a Totals) -> Self {
-        Self { engine, location, totals, last_look: None, views: None, level: None, diagnostics: &[] }
+        let (last_look, views, level, findings) = (None, None, None, None);
+        Self { engine, location, totals, last_look, views, level, diagnostics: &[], findings }
     }
 
     /// An engine whose last look, made at this time, returned these views. Do not pass the views of an earlier look
@@ -72,6 +77,14 @@ impl<'a> EngineState<'a> {
         self
     }
 
+    /// What the last search for deadlocks and long waits found, over this engine and others. The looks of the search
+    /// must have had the location as the name of the engine. `None`: it is not known, for example because an engine
+    /// does not answer.
+    pub const fn findings(mut self, findings: Option<&'a [Finding]>) -> Self {
+        self.findings = findings;
+        self
+    }
+
     /// Adds the series. `names`: the names that have series of their own.
     pub fn write(&self, text: &mut Exposition, names: &NameFilter) {
         let labels = [("engine", self.engine), ("location", self.location)];
@@ -85,6 +98,9 @@ impl<'a> EngineState<'a> {
             text.sample(&DIAGNOSTIC, &labels, 1.0);
         }
         self.totals.write(text, &labels);
+        if let Some(findings) = self.findings {
+            write_long_waits(text, &labels, self.location, findings);
+        }
         if let (Some(at), Some(views)) = (self.last_look, self.views) {
             write_sums(text, &labels, at, views);
             let (selected, dropped) = names.select(views);
@@ -133,7 +149,7 @@ fn since(age: Option<Duration>, at: SystemTime) -> Option<SystemTime> {
     at.checked_sub(age?)
 }
 
-fn length_value(length: usize) -> f64 {
+pub(super) fn length_value(length: usize) -> f64 {
     count_value(u64::try_from(length).unwrap_or(u64::MAX))
 }
 

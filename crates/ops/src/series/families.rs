@@ -79,6 +79,16 @@ pub(super) static OLDEST_WAITER: Family = gauge(
 );
 pub(super) static LONGEST_QUEUE: Family =
     gauge("leasehold_longest_queue", "Waiting claims of the name that has most of them");
+pub(super) static LONG_WAITS: Family = gauge(
+    "leasehold_long_waits",
+    "Names with a wait that is far longer than their holds, by cause: hold, overtaken or queue",
+);
+
+// Of all engines together.
+pub(super) static DEADLOCKS: Family = gauge(
+    "leasehold_deadlocks",
+    "Deadlocks over all engines of this exporter; absent while one of the engines does not answer",
+);
 
 // Of each selected name.
 pub(super) static LOCK_HELD_SINCE: Family = gauge(
@@ -120,7 +130,7 @@ pub(super) static HOLD_DURATION: Family = histogram(
 );
 
 /// The families about engines, which `leasehold serve` exports.
-pub static FAMILIES: [&Family; 20] = [
+pub static FAMILIES: [&Family; 22] = [
     &ENGINE_UP,
     &LAST_LOOK,
     &LEVEL,
@@ -131,6 +141,8 @@ pub static FAMILIES: [&Family; 20] = [
     &OLDEST_HOLD,
     &OLDEST_WAITER,
     &LONGEST_QUEUE,
+    &LONG_WAITS,
+    &DEADLOCKS,
     &LOCK_HELD_SINCE,
     &LOCK_WAITERS,
     &LOCK_OLDEST_WAITER,

@@ -1,6 +1,6 @@
 //! Series in the text format of Prometheus: what tools for operators export about the locks of several engines
-//! ([`EngineState`], [`Totals`]) and about the runs of one job ([`RunSeries`]). Without access to clocks or files: the
-//! caller passes in times and texts.
+//! ([`EngineState`], [`Totals`], [`write_deadlocks`]) and about the runs of one job ([`RunSeries`]). Without access to
+//! clocks or files: the caller passes in times and texts.
 
 mod engine;
 mod families;
@@ -9,6 +9,7 @@ mod names;
 mod run;
 mod text;
 mod totals;
+mod waits;
 
 pub use engine::EngineState;
 pub use families::{FAMILIES, Family, Kind, RUN_FAMILIES};
@@ -16,3 +17,4 @@ pub use names::{MAX_NAMES, NameFilter};
 pub use run::{RunEnd, RunOutcome, RunSeries};
 pub use text::{CONTENT_TYPE, Exposition};
 pub use totals::Totals;
+pub use waits::write_deadlocks;

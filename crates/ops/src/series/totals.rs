@@ -38,7 +38,8 @@ impl Totals {
 
     fn count_one(&mut self, change: &Change) {
         match change {
-            Change::Waiting(_) => {}
+            // A break by another process is seen only where the name stays taken.
+            Change::Waiting(_) | Change::Broken(_) => {}
             Change::Left(_) => self.left = self.left.saturating_add(1),
             Change::Granted { waited, .. } => {
                 self.grants = self.grants.saturating_add(1);

@@ -51,6 +51,22 @@ pub enum LongWaitCause {
     Queue,
 }
 
+impl LongWaitCause {
+    /// The words of all causes.
+    pub const WORDS: [&'static str; 3] = ["hold", "overtaken", "queue"];
+
+    /// The cause as one word, which labels of metrics have.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        let [hold, overtaken, queue] = Self::WORDS;
+        match self {
+            Self::Hold(_) => hold,
+            Self::Overtaken(_) => overtaken,
+            Self::Queue => queue,
+        }
+    }
+}
+
 /// What is remembered from look to look.
 #[derive(Debug, Default)]
 pub(super) struct LongWaits {

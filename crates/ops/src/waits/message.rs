@@ -9,32 +9,15 @@ use super::{
     finder::Finding,
     long_wait::{LongWait, LongWaitCause},
 };
-
-/// How many engines the reader of an advice has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "there is no third case")]
-pub enum Engines {
-    /// One: a command needs no URL besides that of the reader.
-    One,
-    /// Several: the advice says with the URL of which engine to run a command.
-    Several,
-}
-
-impl Engines {
-    /// So many engines.
-    #[must_use]
-    pub const fn of_count(count: usize) -> Self {
-        if count > 1 { Self::Several } else { Self::One }
-    }
-}
+use crate::reached::{Reached, shell_word};
 
 impl Finding {
-    /// What to do, in one sentence.
+    /// What to do, in one sentence. `reached`: how the reader reaches the engine with this label.
     #[must_use]
-    pub fn advice(&self, engines: Engines) -> String {
+    pub fn advice(&self, reached: &dyn Fn(&str) -> Reached) -> String {
         match self {
-            Self::Deadlock(deadlock) => deadlock.advice(engines),
-            Self::LongWait(long_wait) => long_wait.advice(engines),
+            Self::Deadlock(deadlock) => deadlock.advice(reached),
+            Self::LongWait(long_wait) => long_wait.advice(reached),
         }
     }
 }
@@ -88,11 +71,12 @@ fn write_block(f: &mut fmt::Formatter<'_>, block: &Block, before: &Party) -> fmt
 }
 
 impl Deadlock {
-    /// What to do, in one sentence: the line that breaks the youngest hold of the cycle.
+    /// What to do, in one sentence: the line that breaks the youngest hold of the cycle. `reached`: how the reader
+    /// reaches the engine with this label.
     #[must_use]
-    pub fn advice(&self, engines: Engines) -> String {
+    pub fn advice(&self, reached: &dyn Fn(&str) -> Reached) -> String {
         let later = "take the names in one order everywhere, or together by one request (--and)";
-        match self.victim().and_then(|victim| Some((victim, break_line(victim, engines)?))) {
+        match self.victim().and_then(|victim| Some((victim, break_line(victim, reached)?))) {
             Some((victim, line)) => format!(
                 "end one of them, for example the youngest hold, that of {} on {}: {line}; then {later}",
                 owner(victim),
@@ -126,11 +110,11 @@ impl fmt::Display for LongWait {
 }
 
 impl LongWait {
-    /// What to do, in one sentence.
+    /// What to do, in one sentence. `reached`: how the reader reaches the engine with this label.
     #[must_use]
-    pub fn advice(&self, engines: Engines) -> String {
+    pub fn advice(&self, reached: &dyn Fn(&str) -> Reached) -> String {
         match &self.cause {
-            LongWaitCause::Hold(hold) => match break_line(hold, engines) {
+            LongWaitCause::Hold(hold) => match break_line(hold, reached) {
                 Some(line) => format!("look whether {} hangs; if so, end it, or: {line}", owner(hold)),
                 None => format!("look whether {} hangs, and end it if so", owner(hold)),
             },
@@ -147,19 +131,9 @@ impl LongWait {
 }
 
 /// The command that breaks this hold; `None` if it has no token or is not of leasehold.
-fn break_line(hold: &Party, engines: Engines) -> Option<String> {
+fn break_line(hold: &Party, reached: &dyn Fn(&str) -> Reached) -> Option<String> {
     let token = hold.token.filter(|_| hold.holds && !hold.foreign)?;
-    let place = match engines {
-        Engines::One => String::new(),
-        Engines::Several => format!("with the URL of {}: ", hold.engine),
-    };
-    Some(format!("{place}leasehold break --token {token} -- {}", shell_word(&hold.name)))
-}
-
-/// A name as one word of a shell.
-fn shell_word(name: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
-    if name.chars().all(is_plain) { name.to_owned() } else { format!("'{}'", name.replace('\'', r"'\''")) }
+    Some(reached(&hold.engine).command(&format!("break --token {token} -- {}", shell_word(&hold.name))))
 }
 
 fn owner(party: &Party) -> String {

@@ -23,5 +23,4 @@ pub use claims::{Look, Party};
 pub use cycle::Deadlock;
 pub use finder::{Finder, Finding, MIN_APART, report};
 pub use long_wait::{LongWait, LongWaitCause};
-pub use message::Engines;
 pub use renewals::Renewals;

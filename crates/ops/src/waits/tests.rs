@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Actor, HolderView, Locks, Mode, Name, Owner, View, WaiterView};
 
 use super::*;
+use crate::Reached;
 
 const PERMITS: fn(u32) -> Mode = |count| Mode::Permits { count, limit: 2 };
 
@@ -14,6 +15,11 @@ fn actor(id: u64) -> Option<Actor> {
 
 fn child(id: u64, parent: u64) -> Option<Actor> {
     Some(format!("{id:016x}/{parent:016x}").parse().unwrap())
+}
+
+/// The reader has the same environment.
+fn here(_: &str) -> Reached {
+    Reached::AsHere
 }
 
 /// A name whose claims have the ids of their tasks and the name: `h` holds, `w` waits.
@@ -104,11 +110,7 @@ fn two_tasks_that_wait_for_each_other_are_told_with_the_line_that_ends_it() {
         "{text}"
     );
     assert!(text.contains("which t2 has held for 16 min 38 s (token 7)"), "{text}");
-    assert!(
-        found[0].advice(Engines::One).contains("leasehold break --token 7 -- b;"),
-        "{}",
-        found[0].advice(Engines::One)
-    );
+    assert!(found[0].advice(&here).contains("leasehold break --token 7 -- b;"), "{}", found[0].advice(&here));
 }
 
 #[test]
@@ -304,14 +306,19 @@ fn tasks_of_one_process_are_seen_through_an_engine() {
 }
 
 #[test]
-fn the_advice_names_the_engine_of_the_command_if_there_are_several() {
+fn the_advice_names_the_engine_of_the_command() {
     let redis = views([Lock::new("a").held(X, actor(1)).waits(X, actor(2))]);
     let etcd = views([Lock::new("b").held(X, actor(2)).waits(X, actor(1))]);
     let looks = [look(&redis), Look { engine: "etcd (URL 2)", fifo: true, views: &etcd }];
     let found = deadlocks(&looks);
-    let (several, one) = (found[0].advice(Engines::of_count(2)), found[0].advice(Engines::of_count(1)));
+    let labelled = found[0].advice(&|engine| Reached::Label(engine.to_owned()));
     let line = "with the URL of etcd (URL 2): leasehold break --token 7 -- b;";
-    assert!(several.contains(line) && !one.contains("with the URL"), "{several} / {one}");
+    assert!(labelled.contains(line), "{labelled}");
+    let by_url = found[0].advice(&|engine| Reached::of_url(&format!("{}://h", &engine[..4]), engine));
+    let line = "leasehold --url etcd://h break --token 7 -- b;";
+    assert!(by_url.contains(line), "{by_url}");
+    let line = ": leasehold break --token 7 -- b;";
+    assert!(found[0].advice(&here).contains(line), "{}", found[0].advice(&here));
 }
 
 #[test]
@@ -319,9 +326,9 @@ fn a_name_is_one_word_of_the_shell() {
     let all = views([Lock::new("it's; rm").held(X, actor(1)).waits(X, child(2, 1))]);
     let found = deadlocks(&[look(&all)]);
     assert!(
-        found[0].advice(Engines::One).contains(r"leasehold break --token 7 -- 'it'\''s; rm';"),
+        found[0].advice(&here).contains(r"leasehold break --token 7 -- 'it'\''s; rm';"),
         "{}",
-        found[0].advice(Engines::One)
+        found[0].advice(&here)
     );
 }
 
@@ -383,9 +390,5 @@ fn a_long_wait_is_told_with_its_cause() {
         text.ends_with("has waited 10 min 0 s for redis lock \"a\", which t1 has held for 10 min 5 s"),
         "{text}"
     );
-    assert!(
-        found.advice(Engines::One).ends_with("leasehold break --token 7 -- a"),
-        "{}",
-        found.advice(Engines::One)
-    );
+    assert!(found.advice(&here).ends_with("leasehold break --token 7 -- a"), "{}", found.advice(&here));
 }

@@ -1,18 +1,12 @@
 //! Who can reach the server, and who can read along: the password, the encryption, and the certificate.
 
-use std::time::Duration;
-
-use leasehold_core::{Diagnostic, Severity};
+use leasehold_core::{Diagnostic, Severity, judge_certificate};
 
 use super::ServerReport;
 use crate::access::Path;
 
 const USER_ID: &str = "redis-user";
 const TLS_ID: &str = "redis-tls";
-
-/// A certificate that expires within this time is reported: the usual services renew at a third of the lifetime, which
-/// is 30 days of 90.
-const MIN_CERTIFICATE_LIFE: Duration = Duration::from_secs(14 * 24 * 3600);
 
 pub(super) fn judge(report: &ServerReport) -> Vec<Diagnostic> {
     [Some(user(report)), encryption(report)].into_iter().flatten().collect()
@@ -53,28 +47,13 @@ fn encryption(report: &ServerReport) -> Option<Diagnostic> {
         let is_risk = access.path == Path::Network && access.has_password;
         return is_risk.then(|| Diagnostic::new(TLS_ID, Severity::Warning, found, advice));
     }
-    let Some(end) = access.certificate_end else {
-        let found = "the connection is encrypted; when the certificate expires cannot be read";
-        return Some(Diagnostic::new(
-            TLS_ID,
-            Severity::Unknown,
-            found,
-            "look at the certificate of the server",
-        ));
-    };
-    let left = end.saturating_sub(report.clocks.ours_after);
-    let days = left.as_secs() / (24 * 3600);
-    let found =
-        format!("the connection is encrypted, and the certificate of the server expires in {days} days");
-    if left >= MIN_CERTIFICATE_LIFE {
-        return Some(Diagnostic::good(TLS_ID, found));
-    }
-    let advice = "renew the certificate: when it has expired, nobody can connect";
-    Some(Diagnostic::new(TLS_ID, Severity::Warning, found, advice))
+    Some(judge_certificate(TLS_ID, "server", access.certificate_end, report.clocks.ours_after))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::access::Access;
 

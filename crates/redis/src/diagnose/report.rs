@@ -10,6 +10,8 @@ use crate::{
     conn::Conn,
     guarantee::{parse_info, text_of},
     identity::ServerKind,
+    keys::RESERVED_PREFIX,
+    layout::is_own_digest,
     server_clock::Clocks,
 };
 
@@ -57,6 +59,8 @@ pub(crate) struct ServerReport {
 pub(super) struct SlowCommand {
     /// The name of the command. Its arguments may contain secrets.
     pub(super) name: String,
+    /// Whether it is a script of leasehold.
+    pub(super) is_own: bool,
     /// When it ran, by the server's clock, since 1970.
     pub(super) at: Duration,
     pub(super) took: Duration,
@@ -147,8 +151,16 @@ fn slow_command(entry: Value) -> Option<SlowCommand> {
     let took = from_redis_value(fields.next()?).ok()?;
     let words: Vec<Vec<u8>> = from_redis_value(fields.next()?).ok()?;
     let name = String::from_utf8_lossy(words.first()?).to_ascii_uppercase();
-    let name = name.chars().filter(char::is_ascii_graphic).take(MAX_COMMAND_CHARS).collect();
-    Some(SlowCommand { name, at: Duration::from_secs(at), took: Duration::from_micros(took) })
+    let name: String = name.chars().filter(char::is_ascii_graphic).take(MAX_COMMAND_CHARS).collect();
+    let is_own = name == "EVALSHA" && is_own_script(&words);
+    Some(SlowCommand { name, is_own, at: Duration::from_secs(at), took: Duration::from_micros(took) })
+}
+
+/// Whether an `EVALSHA` with these words is a script of leasehold: of this version by its digest, of any version by a
+/// key that only leasehold uses.
+fn is_own_script(words: &[Vec<u8>]) -> bool {
+    let digest = words.get(1).and_then(|word| str::from_utf8(word).ok());
+    digest.is_some_and(is_own_digest) || words.iter().any(|word| word.starts_with(RESERVED_PREFIX.as_bytes()))
 }
 
 #[cfg(test)]
@@ -227,8 +239,25 @@ mod tests {
             Value::Array(vec![Value::Int(7), Value::Int(100), Value::Int(2_500_000), words, text("a")]);
         let found = slow_commands(Value::Array(vec![entry, Value::Nil, Value::Array(Vec::new())]));
         let [found] = &found[..] else { panic!("{found:?}") };
-        assert_eq!(found.name, "EVAL");
+        assert_eq!((found.name.as_str(), found.is_own), ("EVAL", false));
         assert_eq!((found.at, found.took), (Duration::from_secs(100), Duration::from_millis(2500)));
         assert!(!format!("{found:?}").contains("canary"));
+    }
+
+    #[test]
+    fn scripts_of_leasehold_are_known_by_their_digest_or_by_their_keys() {
+        let digest = |text: &str| sha1_smol::Sha1::from(text).digest().to_string();
+        let is_own = |words: &[&str]| {
+            let words: Vec<_> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+            is_own_script(&words)
+        };
+        let own = digest(crate::texts::CLAIM);
+        assert!(is_own(&["EVALSHA", &own, "1", "x"]) && is_own(&["EVALSHA", &own]));
+        let redisson = digest(crate::texts::redisson::CLAIM);
+        assert!(is_own(&["EVALSHA", &redisson, "0"]));
+        // Of another version.
+        assert!(is_own(&["EVALSHA", &digest("x"), "2", "lock:a", "leasehold:{t}t"]));
+        assert!(!is_own(&["EVALSHA", &digest("x"), "1", "lock:a"]));
+        assert!(!is_own(&["EVALSHA"]));
     }
 }

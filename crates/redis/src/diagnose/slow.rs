@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Diagnostic, Severity};
 
-use super::ServerReport;
+use super::{ServerReport, report::SlowCommand};
 
 const ID: &str = "redis-slow";
 
@@ -17,20 +17,11 @@ const MIN_DURATION: Duration = Duration::from_millis(100);
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
 pub(super) fn judge(report: &ServerReport) -> Option<Diagnostic> {
-    let advice = "see SLOWLOG GET, and let other programs use another server";
     let slow = match &report.slow_commands {
-        Some(commands) => {
-            let recent =
-                commands.iter().filter(|command| report.clocks.server.saturating_sub(command.at) < MAX_AGE);
-            let slowest = recent.max_by_key(|command| command.took);
-            let slowest = slowest.filter(|command| command.took >= MIN_DURATION);
-            slowest.map(|command| format!("{} took {:.1?} in the last hour", command.name, command.took))
-        }
-        None => slowest_by_latencies(report)
-            .filter(|(_, took)| *took >= MIN_DURATION)
-            .map(|(name, took)| format!("one of 1000 calls of {name} took {took:.1?} or longer")),
+        Some(commands) => slowest_in_the_list(report, commands),
+        None => slowest_by_latencies(report).filter(|(_, took)| *took >= MIN_DURATION).map(of_latency),
     };
-    if let Some(slow) = slow {
+    if let Some((slow, advice)) = slow {
         let found = format!("{slow}: meanwhile the server answered nobody else");
         return Some(Diagnostic::new(ID, Severity::Warning, found, advice));
     }
@@ -48,6 +39,36 @@ pub(super) fn judge(report: &ServerReport) -> Option<Diagnostic> {
     Some(Diagnostic::good(ID, found))
 }
 
+/// What to do about a slow command of another program.
+const OTHERS: &str = "see SLOWLOG GET, and let other programs use another server";
+
+/// The slowest recent command of another program, or else of leasehold, and what to do about it.
+fn slowest_in_the_list(report: &ServerReport, commands: &[SlowCommand]) -> Option<(String, &'static str)> {
+    let is_recent = |command: &&SlowCommand| report.clocks.server.saturating_sub(command.at) < MAX_AGE;
+    let slow = commands.iter().filter(is_recent).filter(|command| command.took >= MIN_DURATION);
+    // A script of leasehold is short, so it is slow when the whole server was: what another program did explains more.
+    let slowest = slow.max_by_key(|command| (!command.is_own, command.took))?;
+    let SlowCommand { name, took, .. } = slowest;
+    if slowest.is_own {
+        let advice = "look at the processor, the swap and the virtual machine of the server, which stood still: such a \
+                      script takes less than a millisecond on an idle server";
+        return Some((format!("a script of leasehold took {took:.1?} in the last hour"), advice));
+    }
+    Some((format!("{name} of another program took {took:.1?} in the last hour"), OTHERS))
+}
+
+/// The same by the latencies in `INFO`, which do not tell whose scripts were slow.
+fn of_latency((name, took): (String, Duration)) -> (String, &'static str) {
+    let advice = match name.as_str() {
+        "EVALSHA" => {
+            "grant +slowlog|get to learn whether the script is of leasehold: then the server stood still, and else \
+             another program needs another server"
+        }
+        _ => OTHERS,
+    };
+    (format!("one of 1000 calls of {name} took {took:.1?} or longer"), advice)
+}
+
 /// The command with the largest latency in `INFO`: the one that one of 1000 calls exceeded.
 fn slowest_by_latencies(report: &ServerReport) -> Option<(String, Duration)> {
     let latency = |(field, value): (&String, &String)| {
@@ -60,27 +81,38 @@ fn slowest_by_latencies(report: &ServerReport) -> Option<(String, Duration)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::report::SlowCommand, *};
+    use super::*;
     use crate::server_clock::Clocks;
 
     #[test]
     fn a_recent_slow_command_is_reported() {
-        let judged = |age: u64, millis: u64| {
+        let judged = |commands: &[(u64, u64, bool)]| {
             let mut report = ServerReport::example(&[]);
             let now = 10_000_000;
             report.clocks = Clocks::of_millis(now, now, now);
-            let at = Duration::from_millis(now) - Duration::from_secs(age);
-            let took = Duration::from_millis(millis);
-            report.slow_commands = Some(vec![SlowCommand { name: "KEYS".to_owned(), at, took }]);
+            let command = |&(age, millis, is_own): &(u64, u64, bool)| {
+                let at = Duration::from_millis(now) - Duration::from_secs(age);
+                let name = if is_own { "EVALSHA" } else { "KEYS" }.to_owned();
+                SlowCommand { name, is_own, at, took: Duration::from_millis(millis) }
+            };
+            report.slow_commands = Some(commands.iter().map(command).collect());
             judge(&report).unwrap()
         };
-        let found = judged(60, 2500);
-        assert!(
-            found.severity == Severity::Warning && found.found.starts_with("KEYS took 2.5s"),
-            "{found:?}"
-        );
-        assert_eq!(judged(60, 99).severity, Severity::Good);
-        assert_eq!(judged(3600, 2500).severity, Severity::Good);
+        for (commands, severity, words) in [
+            (&[(60, 2500, false)][..], Severity::Warning, "KEYS of another program took 2.5s"),
+            (&[(60, 99, false)], Severity::Good, "no command took"),
+            (&[(3600, 2500, false)], Severity::Good, "no command took"),
+            (&[(60, 2500, true)], Severity::Warning, "a script of leasehold took 2.5s"),
+            // What another program did explains why a short script was slow.
+            (&[(60, 2500, true), (60, 150, false)], Severity::Warning, "KEYS of another program took 150"),
+            (&[(60, 2500, true), (60, 99, false)], Severity::Warning, "a script of leasehold took 2.5s"),
+            (&[(60, 2500, true), (3600, 5000, false)], Severity::Warning, "a script of leasehold took 2.5s"),
+        ] {
+            let found = judged(commands);
+            assert!(found.severity == severity && found.found.starts_with(words), "{found:?}");
+            let blames_others = found.advice.contains("other programs");
+            assert_eq!(blames_others, found.found.contains("another program"), "{found:?}");
+        }
     }
 
     #[test]
@@ -96,6 +128,7 @@ mod tests {
             found.severity == Severity::Warning && found.found.contains("calls of EVALSHA took 150"),
             "{found:?}"
         );
+        assert!(found.advice.contains("+slowlog|get"), "{found:?}");
         report.info.retain(|field, _| !field.ends_with("evalsha"));
         assert!(judge(&report).unwrap().found.starts_with("999 of 1000"));
         report.info.retain(|field, _| !field.starts_with(LATENCY));

@@ -5,7 +5,8 @@
 -- Answers {server time in us, seen, server time in us, holders, waiters} or {server time in us, layout}; a holder is
 -- {id, mode, count, limit, token, since us, remaining ms, owner, state}, with the state foreign for another program, or
 -- "stale <ms>" if its value is a time that has been over for so long, see stale.lua; a waiter is
--- {id, owner, since us, mode, count, limit}, or {id, owner, 0, '', 0, 0} for another program.
+-- {id, owner, since us, mode, count, limit}, or {id, owner, 0, '', 0, 0} for another program. A hold whose record or
+-- entry somebody deleted has the owner '' and the time 0, and without an entry the token 0.
 local name = load(KEYS[2], ARGV[1])
 if not name then
   return { now_us, 'layout' }
@@ -24,15 +25,22 @@ local function show_holder(id, holder, mode, remaining)
   end
 end
 
+-- A shared hold or permits whose entry somebody deleted.
+local no_entry = {
+  token = 0, granted = 0, owner = '', state = '', mode = record.mode, count = 1, limit = record.limit,
+}
 -- Whether the value of the lock is one of our holds.
 local is_ours = record.mode
   and name.value == (record.mode == 'x' and value_of(record.holder) or 'shared.' .. (record.nonce or ''))
 if is_ours and record.mode == 'x' then
+  if not name.has_record then
+    record.holder.since = 0
+  end
   show_holder(record.holder.id, record.holder, 'x', call('PTTL', name.lock))
 elseif is_ours then
   local ends = call('ZRANGE', name.holds, 0, MAX_HOLDERS - 1, 'WITHSCORES')
   for i = 1, #ends, 2 do
-    local holder, remaining = read_entry(name, ends[i]), tonumber(ends[i + 1]) - now_ms
+    local holder, remaining = read_entry(name, ends[i]) or no_entry, tonumber(ends[i + 1]) - now_ms
     if remaining > 0 then
       holder.since = holder.granted
       show_holder(ends[i], holder, holder.mode, remaining)

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use leasehold_core::{
     BoxFuture, Broken, Diagnostic, EngineError, Fault, Guarantee, HolderView, Inspect, Mode, Name, View,
     WaiterView,
@@ -19,7 +20,7 @@ use super::{
     node_requests::{NodeRequest, collect_answers},
 };
 use crate::{
-    inspect::escape,
+    inspect::{LOOKS_AT_ONCE, escape},
     outbox::{Items, Values},
     reply::Reply,
     runtime,
@@ -33,6 +34,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 const LIST_TIMEOUT: Duration = Duration::from_secs(4);
 /// How many keys one `SCAN` looks at.
 const SCAN_COUNT: u64 = 1000;
+
+/// The beginning of the value of a lock whose hold an operator broke; the id of its claim follows.
+const BROKEN: &str = "broken";
 
 /// The name of a request that is only about the node.
 const ANY_NAME: &str = "doctor";
@@ -152,18 +156,24 @@ impl RedlockEngine {
             return Err(last_error
                 .unwrap_or_else(|| EngineError::new(Fault::Retry, "no majority of the nodes answered")));
         }
+        let names: Vec<_> =
+            locks.iter().filter_map(|lock| Name::new(lock.strip_prefix(lock_prefix)?).ok()).collect();
         let mut views = Vec::new();
-        for lock in locks {
-            let Some(Ok(name)) = lock.strip_prefix(lock_prefix).map(Name::new) else { continue };
-            match self.show_now(&name).await {
-                Ok(view) if view.holders.is_empty() && view.waiters.is_empty() && view.problem.is_none() => {}
-                Ok(view) => views.push(view),
-                Err(error)
-                    if matches!(error.fault, Fault::Misconfigured | Fault::Internal | Fault::Denied) =>
-                {
-                    views.push(View::unreadable(name, lock, &error));
+        for names in names.chunks(LOOKS_AT_ONCE) {
+            let answers = join_all(names.iter().map(|name| self.show_now(name))).await;
+            for (name, answer) in names.iter().zip(answers) {
+                match answer {
+                    Ok(view)
+                        if view.holders.is_empty() && view.waiters.is_empty() && view.problem.is_none() => {}
+                    Ok(view) => views.push(view),
+                    Err(error)
+                        if matches!(error.fault, Fault::Misconfigured | Fault::Internal | Fault::Denied) =>
+                    {
+                        let lock = format!("{lock_prefix}{}", name.as_str());
+                        views.push(View::unreadable(name.clone(), lock, &error));
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
         }
         views.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -203,7 +213,7 @@ impl RedlockEngine {
                 reply.unwrap_or_else(|| Err(node.unavailable())).map(drop)
             }
         };
-        let replies = futures_util::future::join_all(self.nodes.iter().map(ask)).await;
+        let replies = join_all(self.nodes.iter().map(ask)).await;
         let answered = replies.iter().filter(|reply| reply.is_ok()).count();
         match replies.into_iter().find_map(Result::err) {
             Some(error) if answered < self.quorum() => Err(error),
@@ -315,10 +325,15 @@ fn view_of(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> 
 fn claim_in_value(value: &str) -> &str {
     let is_id = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match value.split_once('-') {
-        Some(("broken", id)) if is_id(id) => id,
+        Some((BROKEN, id)) if is_id(id) => id,
         Some((id, attempt)) if is_id(id) && attempt.parse::<u32>().is_ok() => id,
         _ => value,
     }
+}
+
+/// Whether an operator broke the hold on this node.
+fn is_broken(report: &NodeReport) -> bool {
+    !is_foreign(report) && report.value.split_once('-').is_some_and(|(word, _)| word == BROKEN)
 }
 
 /// Whether another program wrote the lock: such a lock counts as a vote even on a restarted node.
@@ -350,7 +365,8 @@ fn holder_view(id: &str, votes: &[&NodeReport], quorum: usize) -> HolderView {
         None if foreign => (None, None, "another program".to_owned()),
         None => (None, None, String::new()),
     };
-    HolderView::new(id.to_owned(), owner).token(token).times(held, remaining).foreign(foreign)
+    let broken = votes.iter().filter(|report| is_broken(report)).count() >= quorum;
+    HolderView::new(id.to_owned(), owner).token(token).times(held, remaining).foreign(foreign).broken(broken)
 }
 
 impl Inspect for RedlockEngine {
@@ -385,96 +401,4 @@ impl Inspect for RedlockEngine {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The report of a node with this value of the lock key, its ttl in milliseconds, and this record of tokens.
-    fn report(value: &str, ttl_left: u64, token: &str) -> NodeReport {
-        let ttl_left = Some(Duration::from_millis(ttl_left));
-        NodeReport {
-            value: value.to_owned(),
-            ttl_left,
-            token: super::parse_token_record(token),
-            node_micros: 5_000_000,
-            may_have_forgotten: false,
-            waiters: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn a_majority_holds_and_a_minority_does_not() {
-        let (name, id) = (Name::new("a").unwrap(), "0123456789abcdef0123456789abcdef");
-        let shown = |nodes: Vec<NodeReport>| view_of(&name, "lock:a".to_owned(), nodes, 3);
-        let our_report =
-            |ttl_left| report(&format!("{id}-3"), ttl_left, &format!("18 17 {id} - c 1000000 me at home"));
-        let view = shown(vec![our_report(500), our_report(900), report("other", 70, "")]);
-        let [holder] = &view.holders[..] else { panic!("{view:?}") };
-        assert_eq!((holder.id.as_str(), holder.token, holder.foreign), (id, Some(17), false));
-        assert_eq!((holder.owner.as_str(), holder.held), ("me at home", Some(Duration::from_secs(4))));
-        assert_eq!(holder.remaining, Some(Duration::from_millis(450)));
-        assert!(shown(vec![our_report(500), report("other", 70, ""), report("", 0, "")]).holders.is_empty());
-        let view = shown(vec![report("x", 500, ""), report("x", 900, ""), our_report(70)]);
-        assert!(view.holders[0].foreign && view.holders[0].token.is_none(), "{view:?}");
-        // A node forgot the lock or does not answer: until the lease ends no other claim can be granted the name.
-        let forgot = NodeReport { may_have_forgotten: true, ..report("", 0, "") };
-        assert_eq!(shown(vec![our_report(500), forgot, report("", 0, "")]).holders.len(), 1);
-        assert_eq!(shown(vec![our_report(500), report("", 0, "")]).holders.len(), 1);
-        assert!(
-            shown(vec![report(&format!("{id}-3"), 500, ""), report("", 0, "")]).holders.is_empty(),
-            "not granted yet"
-        );
-        // An attempt whose answers came too late wrote a token of its own; the token of the hold is the one on a
-        // majority.
-        let later = report(&format!("{id}-4"), 900, &format!("28 27 {id} - c 2000000 me at home"));
-        for nodes in [[0, 1, 1], [1, 0, 1], [1, 1, 0]] {
-            let node = |kind: usize| {
-                if kind == 0 {
-                    NodeReport { token: later.token.clone(), ..report(&later.value, 900, "") }
-                } else {
-                    our_report(900)
-                }
-            };
-            assert_eq!(shown(nodes.map(node).into()).holders[0].token, Some(17));
-        }
-        let view = shown(vec![report(&format!("broken-{id}"), 500, ""), our_report(900), our_report(800)]);
-        assert_eq!(view.holders[0].remaining, Some(Duration::from_millis(720)));
-    }
-
-    /// Three nodes report: two have the lock of a hold. The third has the lock and the guessed token of a claim that
-    /// was refused.
-    #[test]
-    fn a_refused_claim_does_not_hide_the_hold() {
-        let name = Name::new("a").unwrap();
-        let shown = |nodes: Vec<NodeReport>| {
-            let view = view_of(&name, "lock:a".to_owned(), nodes, 3);
-            view.holders.iter().filter_map(|holder| holder.token).collect::<Vec<_>>()
-        };
-        let (low, high) = ("0123456789abcdef0123456789abcdef", "f123456789abcdef0123456789abcdef");
-        for (hold, claim) in [(low, high), (high, low)] {
-            let held = || report(&format!("{hold}-3"), 640, &format!("17 17 {hold} - c 1000000 me"));
-            let refused = || report(&format!("{claim}-9"), 992, &format!("27 27 {claim} - c 2000000 you"));
-            let restarted = |report: NodeReport| NodeReport { may_have_forgotten: true, ..report };
-            assert_eq!(shown(vec![held(), refused(), held()]), [17], "a majority is sure");
-            assert_eq!(shown(vec![held(), refused()]), [17, 27], "the second node of the hold is away");
-            assert_eq!(
-                shown(vec![held(), refused(), restarted(report("", 0, ""))]),
-                [17, 27],
-                "it has forgotten the hold"
-            );
-            assert_eq!(
-                shown(vec![held(), refused(), restarted(refused())]),
-                [17, 27],
-                "and has no vote for the claim"
-            );
-            assert_eq!(
-                shown(vec![held(), refused(), restarted(held())]),
-                [17, 27],
-                "nor for the hold, set again"
-            );
-            assert_eq!(shown(vec![held(), held(), restarted(refused())]), [17]);
-        }
-        let foreign = || NodeReport { may_have_forgotten: true, ..report("x", 500, "") };
-        let view = view_of(&name, "lock:a".to_owned(), vec![foreign(), foreign()], 3);
-        assert!(view.holders[0].foreign, "others know no quarantine: {view:?}");
-    }
-}
+mod tests;

@@ -157,8 +157,27 @@ fn a_slow_command_is_reported_without_its_arguments() {
     rig.command(&["EVAL", "for _ = 1, 2e8 do end return ARGV[1]", "0", "canary"]);
     let all = diagnosed(&rig);
     let found = only(&all, "redis-slow");
-    assert!(found.severity == Severity::Warning && found.found.starts_with("EVAL took "), "{found:?}");
+    assert!(
+        found.severity == Severity::Warning && found.found.starts_with("EVAL of another program took "),
+        "{found:?}"
+    );
     assert!(!format!("{all:?}").contains("canary"));
+}
+
+/// Leasehold of another version, whose digests are others.
+#[test]
+fn a_slow_script_of_leasehold_blames_no_other_program() {
+    let rig = Rig::new();
+    let digest = rig.command(&["SCRIPT", "LOAD", "for _ = 1, 2e8 do end return 1"]);
+    rig.command(&["EVALSHA", digest.trim(), "1", "leasehold:{t}t"]);
+    let all = diagnosed(&rig);
+    let found = only(&all, "redis-slow");
+    assert_eq!(found.severity, Severity::Warning, "{found:?}");
+    assert!(found.found.starts_with("a script of leasehold took "), "{found:?}");
+    assert!(!found.advice.contains("other programs"), "{found:?}");
+    rig.command(&["EVALSHA", digest.trim(), "1", "another"]);
+    let all = diagnosed(&rig);
+    assert!(only(&all, "redis-slow").found.starts_with("EVALSHA of another program took "), "{all:?}");
 }
 
 #[test]

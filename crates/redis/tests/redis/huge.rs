@@ -111,3 +111,23 @@ fn huge_keys_hide_no_name_from_a_list() {
     let [held] = &views[..] else { panic!("{} names", views.len()) };
     assert!(held.name.as_str() == "held" && held.holders.len() == 1, "{held:?}");
 }
+
+/// Whoever looks at ten thousand names does not wait for ten thousand round trips. The server counts how often it has
+/// read from a connection: several requests that were sent together are one read.
+#[test]
+fn the_names_of_a_list_are_asked_for_together() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let many = "for i = 1, 640 do redis.call('SET', 'lock:' .. i, 'x') end";
+    rig.command(&["EVAL", many, "0"]);
+    let reads = || -> u64 {
+        let lines = rig.server.command(&["INFO", "stats"]);
+        let line = lines.iter().find_map(|line| line.trim().strip_prefix("total_reads_processed:"));
+        line.unwrap().parse().unwrap()
+    };
+    rig.run(locks.list("")).unwrap();
+    let before = reads();
+    assert_eq!(rig.run(locks.list("")).unwrap().len(), 640);
+    let reads = reads() - before;
+    assert!(reads < 320, "{reads} reads for 640 names");
+}

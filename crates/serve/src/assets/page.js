@@ -121,6 +121,11 @@
     });
     table.classList.toggle("out-of-date", away);
   }
+  function waits(found) {
+    const line = document.getElementById("waits");
+    line.className = found.is_wrong ? "warning" : "";
+    set(line.firstElementChild, found.text);
+  }
   function follow() {
     if (source) source.close();
     source = new EventSource("/events" + location.search);
@@ -130,6 +135,7 @@
       data.rows.forEach(fill);
       if (data.order) arrange(data.order);
       engines(data.engines);
+      waits(data.waits);
       set(document.getElementById("status"), data.status);
       set(connection, "Live");
       table.dataset.events = message.lastEventId;

@@ -9,6 +9,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
+use leasehold_ops::audit::{Audit, BreakRecord};
+
 use super::{field, fields, page as whole_page, refusal, since, until};
 use crate::{
     breaking::{self, Outcome, Wish},
@@ -18,9 +20,6 @@ use crate::{
     state::Shared,
     time::now_ms,
 };
-
-/// The longest reason, in characters.
-const MAX_REASON_CHARS: usize = 500;
 
 /// The form. Asking for it changes nothing.
 pub(crate) async fn form(
@@ -81,13 +80,12 @@ pub(crate) async fn submit(
     let Some((engine, _)) = shared.engine(label) else {
         return refusal(StatusCode::NOT_FOUND, "There is no such engine.");
     };
-    let reason = field(&body, "reason").trim();
-    if reason.is_empty() || reason.chars().count() > MAX_REASON_CHARS {
+    let Some(reason) = BreakRecord::reason(field(&body, "reason")) else {
         return refusal(
             StatusCode::UNPROCESSABLE_ENTITY,
             "A break needs a reason of at most 500 characters.",
         );
-    }
+    };
     let Ok(number) = token.parse() else {
         return refusal(StatusCode::UNPROCESSABLE_ENTITY, "The token is no number.");
     };
@@ -109,7 +107,7 @@ pub(crate) async fn submit(
 
 const fn status(outcome: &Outcome) -> StatusCode {
     match outcome {
-        Outcome::Broken | Outcome::DoneUnrecorded(..) => StatusCode::OK,
+        Outcome::Broken | Outcome::Asked(_) | Outcome::DoneUnrecorded(..) => StatusCode::OK,
         Outcome::NotHeld => StatusCode::CONFLICT,
         Outcome::Failed(_) => StatusCode::BAD_GATEWAY,
         Outcome::NotRecorded(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -118,7 +116,7 @@ const fn status(outcome: &Outcome) -> StatusCode {
 
 /// Where breaks are recorded, if this sender may break.
 #[expect(clippy::result_large_err, reason = "the error is the answer, and made one time for a request")]
-fn may_break(shared: &Shared, identity: &Identity) -> Result<crate::audit::Audit, Response> {
+fn may_break(shared: &Shared, identity: &Identity) -> Result<Audit, Response> {
     let Some(audit) = &shared.audit else {
         let why = "This page cannot break holds: it was started without --allow-break.";
         return Err(refusal(StatusCode::FORBIDDEN, why));
@@ -139,7 +137,7 @@ fn card(row: &Row, label: &str, token: &str) -> Html {
         .raw("</dd>");
     for holder in row.holders.iter().filter(|holder| is_token(holder.token, token)) {
         html.raw("<dt>Holder</dt><dd>").text(holder.owner_text()).raw("</dd><dt>Token</dt><dd>").text(token);
-        html.raw("</dd><dt>Held for</dt><dd>");
+        html.raw("</dd><dt>Held</dt><dd>");
         since(&mut html, holder.since, now);
         html.raw("</dd><dt>Lease ends in</dt><dd>");
         until(&mut html, holder.until, holder.end_text(), now);

@@ -43,7 +43,10 @@ pub(crate) async fn page(
     let history = shared.history();
     let counts = history.counts();
     html.raw("<p>In this history: ").text(counts.granted).raw(" grants, ").text(counts.lapsed);
-    html.raw(" leases that ran out, ").text(counts.broken).raw(" breaks by this page, ").text(counts.left);
+    html.raw(" leases that ran out, ")
+        .text(counts.broken)
+        .raw(" breaks by this page or seen by it, ")
+        .text(counts.left);
     html.raw(" waits that ended without a grant that a look saw. It is in memory, begins with this process, and reaches back one day");
     if let Some(at) = history.cut_at() {
         html.raw("; older changes than ").text(rfc3339(at)).raw(" were dropped, because there are so many");
@@ -72,7 +75,7 @@ pub(super) fn table<'e>(
     entries: impl Iterator<Item = &'e Entry>,
 ) {
     html.raw("<table><caption>").text(title).raw("</caption><thead><tr>");
-    for title in ["Time", "Change", "Name", "Engine", "Owner", "Token", "Lasted"] {
+    for title in ["Time", "Change", "Name", "Engine", "Owner", "Token", "Waited", "Held"] {
         html.raw("<th scope=\"col\">").text(title).raw("</th>");
     }
     html.raw("</tr></thead><tbody>");
@@ -83,7 +86,9 @@ pub(super) fn table<'e>(
         html.text(link("/name", &[("engine", label), ("name", &entry.name)])).raw("\">").text(&entry.name);
         html.raw("</a></th><td>").text(label).raw("</td><td>").text(&entry.owner).raw("</td><td>");
         html.text(or_dash(entry.token)).raw("</td><td>");
-        html.text(or_dash(entry.lasted.map(short))).raw("</td></tr>");
+        let lasted = or_dash(entry.lasted.map(short));
+        let (waited, held) = if entry.kind.is_wait() { (&*lasted, "-") } else { ("-", &*lasted) };
+        html.text(waited).raw("</td><td>").text(held).raw("</td></tr>");
     }
     html.raw("</tbody></table>");
 }

@@ -9,7 +9,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::{or_dash, page as whole_page, since, until};
+use super::{or_dash, page as whole_page, since, until, waits};
 use crate::{
     guard::Identity,
     html::{Html, visible},
@@ -100,13 +100,14 @@ pub(crate) async fn page(
     let query = Query::parse(query.as_deref().unwrap_or_default());
     let (selection, now) = (shared.select(&query), now_ms());
     let mut html = Html::new();
-    html.add(&engines(&shared, now)).add(&form(&shared, &query));
+    html.add(&engines(&shared, now)).add(&waits::line(&waits::summary(&shared)));
+    html.add(&form(&shared, &query));
     html.raw("<p role=\"status\" id=\"status\">").text(status(&selection)).raw("</p>");
     html.raw("<p id=\"live\"><button id=\"pause\" type=\"button\" hidden>Pause</button> ");
     html.raw("<span id=\"connection\"></span></p>");
     html.raw("<table id=\"locks\"><caption>Names that are held or waited for</caption><thead><tr>");
     for title in
-        ["Name", "Engine", "Mode", "Holder", "Token", "Held for", "Lease ends in", "Waiting", "Longest wait"]
+        ["Name", "Engine", "Mode", "Holder", "Token", "Held", "Lease ends in", "Waiting", "Longest wait"]
     {
         html.raw("<th scope=\"col\">").text(title).raw("</th>");
     }

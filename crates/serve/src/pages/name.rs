@@ -9,6 +9,8 @@ use axum::{
     response::Response,
 };
 
+use leasehold_ops::{Remark, remarks};
+
 use super::{field, fields, history, or_dash, page as whole_page, refusal, since, until};
 use crate::{
     guard::{Identity, Role},
@@ -36,7 +38,11 @@ pub(crate) async fn page(
     let mut html = Html::new();
     html.raw("<p>Engine ").text(&engine.label).raw(": ").text(look.state_text(now)).raw("</p>");
     match row {
-        Some(row) => drop(html.add(&state(engine, row, now, may_break))),
+        Some(row) => {
+            let view = look.views.iter().find(|view| view.name.as_str() == name);
+            let remarks = view.map(remarks).unwrap_or_default();
+            html.add(&state(engine, row, &remarks, now, may_break));
+        }
         None => drop(html.raw("<p>Nobody holds this name or waits for it.</p>")),
     }
     let guard = shared.history();
@@ -47,7 +53,7 @@ pub(crate) async fn page(
 }
 
 /// Holders and waiters.
-fn state(engine: &EngineState, row: &Row, now: u64, may_break: bool) -> Html {
+fn state(engine: &EngineState, row: &Row, remarks: &[Remark], now: u64, may_break: bool) -> Html {
     let mut html = Html::new();
     html.raw("<dl><dt>Mode</dt><dd>")
         .text(&row.mode)
@@ -59,8 +65,11 @@ fn state(engine: &EngineState, row: &Row, now: u64, may_break: bool) -> Html {
             html.raw("<dt>").text(what).raw("</dt><dd>").text(text).raw("</dd>");
         }
     }
+    for Remark { what, text } in remarks {
+        html.raw("<dt>").text(capitalised(what)).raw("</dt><dd>").text(text).raw("</dd>");
+    }
     html.raw("</dl><table><caption>Holders</caption><thead><tr>");
-    for title in ["Owner", "Token", "Held for", "Lease ends in", "Claim", ""] {
+    for title in ["Owner", "Token", "Held", "Lease ends in", "Claim", ""] {
         html.raw("<th scope=\"col\">").text(title).raw("</th>");
     }
     html.raw("</tr></thead><tbody>");
@@ -79,7 +88,7 @@ fn state(engine: &EngineState, row: &Row, now: u64, may_break: bool) -> Html {
         html.raw("</td></tr>");
     }
     html.raw("</tbody></table><table><caption>Waiters, the first is granted next</caption><thead><tr>");
-    for title in ["Place", "Owner", "Waits for", "Claim"] {
+    for title in ["Place", "Owner", "Waited", "Claim"] {
         html.raw("<th scope=\"col\">").text(title).raw("</th>");
     }
     html.raw("</tr></thead><tbody>");
@@ -91,4 +100,9 @@ fn state(engine: &EngineState, row: &Row, now: u64, may_break: bool) -> Html {
     }
     html.raw("</tbody></table>");
     html
+}
+
+/// The word with a capital letter.
+fn capitalised(word: &str) -> String {
+    word.chars().enumerate().map(|(place, c)| if place == 0 { c.to_ascii_uppercase() } else { c }).collect()
 }

@@ -3,19 +3,69 @@
 use std::sync::Arc;
 
 use axum::{Extension, extract::State, response::Response};
-use leasehold_ops::waits::{Block, Engines, Finding, Party, blocks};
+use leasehold_ops::waits::{Block, Finding, Party, blocks};
+use serde_json::{Value, json};
 
 use super::{or_dash, page as whole_page};
 use crate::{
     guard::Identity,
     html::{Html, link},
-    picture,
-    state::Shared,
-    time::{millis, short},
+    picture::{self, Locked},
+    state::{Search, Shared},
+    time::{clock, millis, short},
 };
 
 /// How many waits the list has.
 const SHOWN: usize = 500;
+
+/// What the last search for deadlocks and long waits found, in one line.
+pub(crate) struct Summary {
+    text: String,
+    /// Whether there is one. The text says so, too.
+    is_wrong: bool,
+}
+
+impl Summary {
+    pub(crate) fn json(&self) -> Value {
+        json!({ "text": self.text, "is_wrong": self.is_wrong })
+    }
+}
+
+pub(crate) fn summary(shared: &Shared) -> Summary {
+    let search = shared.search();
+    let is_wrong = !search.findings.is_empty();
+    let text = match (shared.current_search(), search.at) {
+        (Some(_), _) => counts(&search),
+        (None, None) => "Deadlocks and long waits are not known yet".to_owned(),
+        (None, Some(at)) => {
+            let found = counts(&search);
+            format!("{found} at {}; not known since then, because an engine is away", clock(at))
+        }
+    };
+    Summary { text, is_wrong }
+}
+
+/// How many deadlocks and long waits there are.
+fn counts(search: &Search) -> String {
+    let is_deadlock = |finding: &&Finding| matches!(finding, Finding::Deadlock(_));
+    let deadlocks = search.findings.iter().filter(is_deadlock).count();
+    let long_waits = search.findings.len() - deadlocks;
+    let number = |count: usize, one: &str| match count {
+        0 => format!("no {one}"),
+        1 => format!("1 {one}"),
+        more => format!("{more} {one}s"),
+    };
+    let text = format!("{} and {}", number(deadlocks, "deadlock"), number(long_waits, "long wait"));
+    if deadlocks == 0 { text.replacen("no", "No", 1) } else { text }
+}
+
+/// The summary as the first page shows it, with a link to the details.
+pub(super) fn line(summary: &Summary) -> Html {
+    let mut html = Html::new();
+    html.raw(if summary.is_wrong { "<p id=\"waits\" class=\"warning\">" } else { "<p id=\"waits\">" });
+    html.raw("<a href=\"/waits\">").text(&summary.text).raw("</a></p>");
+    html
+}
 
 pub(crate) async fn page(
     State(shared): State<Arc<Shared>>,
@@ -24,40 +74,49 @@ pub(crate) async fn page(
     let looks: Vec<_> = shared.engines.iter().map(|engine| engine.look()).collect();
     let each = shared.engines.iter().zip(&looks);
     let all: Vec<_> = each.map(|(engine, look)| engine.wait_look(look)).collect();
-    let (blocks, findings) = (blocks(&all), shared.waits());
+    let (blocks, search) = (blocks(&all), shared.search());
     let mut html = Html::new();
-    if findings.is_empty() {
-        html.raw(
-            "<p>No deadlock and no long wait is known. A cycle counts when it is there for a second.</p>",
-        );
-    } else {
-        html.raw("<h2>What is wrong</h2><ul>");
-        for finding in findings.iter() {
-            html.raw("<li class=\"warning\">")
-                .text(finding)
-                .raw(". What to do: ")
-                .text(finding.advice(Engines::of_count(shared.engines.len())))
-                .raw("</li>");
-        }
-        html.raw("</ul>");
+    html.raw("<p>").text(&summary(&shared).text);
+    if let Some(at) = shared.current_search().and_then(|search| search.at) {
+        html.raw(", seen at ").text(clock(at));
     }
-    let deadlocks = findings.iter().filter_map(|finding| match finding {
-        Finding::Deadlock(deadlock) => Some(deadlock),
-        _ => None,
-    });
+    html.raw(". A cycle counts when it is there for a second.</p>");
+    if !search.findings.is_empty() {
+        wrong(&mut html, &search, &shared);
+    }
     if blocks.is_empty() {
         html.raw("<p>Nobody waits.</p>");
     } else {
-        html.raw("<p>An arrow goes from who waits to who keeps it from its grant. The boxes of a deadlock are bold.</p>");
-        html.add(&picture::draw(&blocks, &picture::tasks_of(deadlocks)));
+        let deadlocks = search.findings.iter().filter_map(|finding| match finding {
+            Finding::Deadlock(deadlock) => Some(deadlock),
+            _ => None,
+        });
+        html.raw(
+            "<p>An arrow goes from a waiter to the holder that keeps it from its grant, and to the waiter ",
+        );
+        html.raw("ahead of it if that one waits for another holder. What is part of a deadlock is bold.</p>");
+        html.add(&picture::draw(&blocks, &Locked::by(deadlocks)));
         list(&mut html, &blocks);
     }
     whole_page("Waits", Some(&identity), true, &html)
 }
 
+/// The findings, with what to do.
+fn wrong(html: &mut Html, search: &Search, shared: &Shared) {
+    html.raw("<h2>What is wrong</h2><ul>");
+    for finding in &search.findings {
+        html.raw("<li class=\"warning\">")
+            .text(finding)
+            .raw(". What to do: ")
+            .text(finding.advice(&|label| shared.reached(label)))
+            .raw("</li>");
+    }
+    html.raw("</ul>");
+}
+
 fn list(html: &mut Html, blocks: &[Block]) {
-    html.raw("<table><caption>Waits</caption><thead><tr>");
-    for title in ["Who waits", "for", "Name", "Engine", "because of", "which"] {
+    html.raw("<table><caption>Waits, with all that keeps each waiter from its grant</caption><thead><tr>");
+    for title in ["Waiter", "Waited", "Name", "Engine", "Because of", "Which is"] {
         html.raw("<th scope=\"col\">").text(title).raw("</th>");
     }
     html.raw("</tr></thead><tbody>");
@@ -67,9 +126,9 @@ fn list(html: &mut Html, blocks: &[Block]) {
             .text(link("/name", &[("engine", &waiter.engine), ("name", &waiter.name)]));
         html.raw("\">").text(&waiter.name).raw("</a></td><td>").text(&waiter.engine).raw("</td><td>");
         html.text(&blocker.owner).raw("</td><td>").text(if blocker.holds {
-            "holds it for "
+            "the holder, held "
         } else {
-            "waits before it for "
+            "a waiter ahead, waited "
         });
         html.text(lasting(blocker)).raw("</td></tr>");
     }

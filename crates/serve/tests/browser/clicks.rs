@@ -1,6 +1,6 @@
 //! What an engineer on call does: looks, filters, opens a name, ends a hold.
 
-use leasehold::Owner;
+use leasehold::{Actor, Owner};
 
 use crate::{
     chromium::Chromium,
@@ -45,6 +45,7 @@ fn an_operator_finds_and_ends_a_hold_by_clicks() {
         browser.run("return [window.sameLoad, window.hacked, document.images.length]"),
         serde_json::json!([1, null, 0])
     );
+    assert_eq!(browser.text("#waits"), "No deadlock and no long wait");
     browser.picture("serve-locks");
     // Pause: the list stays as it is.
     browser.click("#pause");
@@ -67,7 +68,8 @@ fn an_operator_finds_and_ends_a_hold_by_clicks() {
     browser.until_text("main", "ci-runner-9@build:4713");
     browser.picture("serve-name");
     browser.go(&format!("{url}/waits"));
-    browser.until("two arrows", || browser.count("svg.waits path[marker-end]") >= 2);
+    browser.until_text("main", "a waiter ahead, waited ");
+    assert_eq!(browser.count("svg.waits path[marker-end]"), 2, "one for each wait");
     browser.picture("serve-waits");
     browser.go(&format!("{url}/name?engine=main&name=deploy%2Fproduction"));
     browser.click("a.break");
@@ -85,13 +87,48 @@ fn an_operator_finds_and_ends_a_hold_by_clicks() {
     browser.go(&format!("{url}/history"));
     browser.until("the break is told", || {
         browser.go(&format!("{url}/history"));
-        browser.text("main").contains("broken")
+        browser.text("main table:last-of-type").contains("broken")
     });
     browser.picture("serve-history");
     browser.click("header form button");
     browser.until_text("h1", "Log in");
     browser.go(&url);
     browser.until_text("h1", "Log in");
+}
+
+#[test]
+fn a_deadlock_is_told_on_the_first_page_and_drawn() {
+    let (site, browser) = (Site::with_tokens(), Chromium::start());
+    // Each task holds one name and waits for the other.
+    let actors = [Actor::random(), Actor::random()];
+    let request = |name: &str, task: usize| {
+        let owner = Owner::of_task(&format!("transfer-{}@bank:{}", task + 1, 311 + task), actors[task]);
+        [&site.locks, &site.others[0]][task].mutex(name).owner(owner).blocking()
+    };
+    let url = start(&site, &browser);
+    browser.until_text("#connection", "Live");
+    browser.until_text("#waits", "No deadlock and no long wait");
+    let [first, second] =
+        [request("account/17", 0).acquire().unwrap(), request("account/4", 1).acquire().unwrap()];
+    let waits = [("account/4", 0), ("account/17", 1)].map(|(name, task)| {
+        let waiting = request(name, task);
+        std::thread::spawn(move || drop(waiting.acquire()))
+    });
+    let behind = site.others[1].mutex("account/4").owner(Owner::new("report@bank:9")).blocking();
+    let behind = std::thread::spawn(move || drop(behind.acquire()));
+    // The page was loaded before.
+    browser.until_text("#waits.warning", "1 deadlock and no long wait");
+    browser.click("#waits a");
+    browser.until_text("main", "What is wrong");
+    browser.until("the third task", || browser.count("svg.waits rect") == 3);
+    assert_eq!(browser.count("svg.waits rect.locked"), 2);
+    assert_eq!(browser.count("svg.waits path.locked"), 2);
+    browser.picture("serve-deadlock");
+    drop(first);
+    drop(second);
+    waits.into_iter().chain([behind]).for_each(|waiter| waiter.join().unwrap());
+    browser.go(&url);
+    browser.until_text("#waits", "No deadlock and no long wait");
 }
 
 #[test]

@@ -76,6 +76,27 @@ fn a_hold_is_ended_by_its_form_and_recorded() {
     assert_eq!(audit(&site).len(), 2, "and nothing is recorded");
 }
 
+/// Without force the name stays taken, and the pages say so.
+#[test]
+fn a_broken_hold_is_shown_as_broken_until_its_holder_stops() {
+    let site = Site::with_tokens();
+    let (name, value) = bearer(BREAK);
+    let headers = [(name, &*value)];
+    let hold = site.hold("job");
+    let number = hold.token().number.to_string();
+    let fields = [("engine", "main"), ("name", "job"), ("token", &*number), ("reason", REASON)];
+    let answer = site.post("/break", &headers, &fields);
+    let told = "The hold is broken: the name is free when the holder stops, in ";
+    assert!(answer.status == 200 && answer.body.contains(told), "{answer:?}");
+    assert_eq!(audit(&site)[1]["outcome"], "broken");
+    site.until_shown("/", &headers, " (broken)</td>");
+    let page = site.until_shown("/name?engine=main&name=job", &headers, "<dt>Broken</dt>");
+    assert!(page.contains("<dd>the name is free when the holder stops, in "), "{page}");
+    site.until_shown("/history?kind=broken", &headers, ">job<");
+    drop(hold);
+    site.until_shown("/history?kind=ended", &headers, ">job<");
+}
+
 #[test]
 fn a_form_is_of_one_session_and_of_one_hold() {
     let site = Site::with_tokens();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_ops::Reached;
 use leasehold_serve::EngineSource;
 use serde_json::Value;
 
@@ -41,6 +42,17 @@ fn changes_are_pushed_and_nothing_else() {
     drop(second);
 }
 
+/// The engine stores only the end of a lease. That it does not move is seen from look to look.
+#[test]
+fn a_hold_that_is_not_renewed_is_marked() {
+    let site = Site::open();
+    let request = site.locks.mutex("job").ttl(Duration::from_secs(20)).renew(false);
+    let _hold = request.blocking().acquire().unwrap();
+    let page = site.until_shown("/name?engine=main&name=job", &[], "<dt>Overdue</dt>");
+    assert!(page.contains("<dd>renewal overdue by ") && page.contains(" (not renewed)</th>"), "{page}");
+    site.until_shown("/", &[], " (not renewed)</td>");
+}
+
 #[test]
 fn waits_grants_and_ends_are_in_the_history() {
     let site = Site::open();
@@ -56,7 +68,15 @@ fn waits_grants_and_ends_are_in_the_history() {
     let granted = waiter.join().unwrap();
     site.until_shown("/history?kind=granted", &[], ">job<");
     site.until_shown("/history?kind=ended", &[], ">job<");
-    site.until_shown("/history", &[], "Longest waits");
+    let history = site.until_shown("/history", &[], "Longest waits");
+    assert!(history.contains("<th scope=\"col\">Waited</th><th scope=\"col\">Held</th>"), "{history}");
+    // A grant ends a wait, so no time of a hold is told; an end of a hold tells no wait.
+    let last_cell = |kind: &str| {
+        let page = site.get(&format!("/history?kind={kind}"), &[]).body;
+        let rows = page.split("Newest changes").nth(1).unwrap().split("</tr>").nth(1).unwrap();
+        rows.rsplit("<td>").take(2).map(|cell| cell.replace("</td>", "") != "-").collect::<Vec<_>>()
+    };
+    assert_eq!((last_cell("granted"), last_cell("ended")), (vec![false, true], vec![true, false]));
     drop(granted);
     site.until_shown("/name?engine=main&name=job", &[], "Nobody holds this name");
     assert!(!site.get("/history?q=other", &[]).body.split("Newest").nth(1).unwrap().contains(">job<"));
@@ -67,11 +87,18 @@ fn an_engine_that_is_away_shows_what_was_seen_last() {
     let [other, ..] = locks();
     let locks = other.clone();
     let site = Site::start(|settings, _| {
-        settings.engines.push(EngineSource { label: "other".to_owned(), locks, breaker: None });
+        settings.engines.push(EngineSource {
+            label: "other".to_owned(),
+            locks,
+            breaker: None,
+            reached: Reached::AsHere,
+        });
     });
     let _kept = other.mutex("kept").blocking().acquire().unwrap();
     site.until_shown("/", &[], ">kept<");
     assert_eq!(site.get("/readyz", &[]).status, 200);
+    site.until_shown("/metrics", &[], "\nleasehold_deadlocks 0\n");
+    assert!(site.get("/", &[]).body.contains(">No deadlock and no long wait</a>"));
     let mut events = Events::follow(site.address(), "/events", &[]);
     other.close_blocking(Duration::ZERO);
     let event = events.until(|event| event["engines"][1]["is_away"] == true);
@@ -79,6 +106,13 @@ fn an_engine_that_is_away_shows_what_was_seen_last() {
     assert_eq!(event["engines"][0]["is_away"], false);
     let page = site.until_shown("/", &[], "away, seen ");
     assert!(page.contains(">kept<"), "{page}");
+    let unknown = "not known since then, because an engine is away";
+    assert!(page.contains(unknown) && site.get("/waits", &[]).body.contains(unknown), "{page}");
+    let metrics = site.get("/metrics", &[]).body;
+    assert!(
+        !metrics.contains("leasehold_deadlocks") && !metrics.contains("leasehold_long_waits"),
+        "{metrics}"
+    );
     let ready = site.get("/readyz", &[]);
     assert_eq!((ready.status, &*ready.body), (503, "an engine is away\n"));
     assert_eq!(site.get("/livez", &[]).status, 200, "a new start of this process would help nothing");
@@ -117,7 +151,9 @@ fn the_page_says_that_locks_do_not_need_it() {
 
 #[test]
 fn who_waits_for_whom_is_drawn_and_a_deadlock_is_told() {
-    let site = Site::open();
+    // A reader of the page has another environment than the server.
+    let url = "redis://:url-canary@locks.example";
+    let site = Site::start(|settings, _| settings.engines[0].reached = Reached::of_url(url, "main"));
     // Each task holds one name and waits for the other.
     let actors = [leasehold::Actor::random(), leasehold::Actor::random()];
     let request = |name: &str, task: usize| {
@@ -130,8 +166,22 @@ fn who_waits_for_whom_is_drawn_and_a_deadlock_is_told() {
         std::thread::spawn(move || waiting.acquire())
     });
     let page = site.until_shown("/waits", &[], "deadlock: ");
-    assert!(page.contains("<svg") && page.matches("class=\"locked\"").count() == 2, "{page}");
-    assert!(page.contains("leasehold break --token"), "{page}");
+    assert!(page.contains("<svg") && page.matches("<rect class=\"locked\"").count() == 2, "{page}");
+    let line = "with the password in the URL: leasehold --url redis://locks.example break --token ";
+    assert!(page.contains(line) && !page.contains("url-canary"), "{page}");
+    // The first page and its events tell it, and Prometheus.
+    let first = site.get("/", &[]).body;
+    let line = "<p id=\"waits\" class=\"warning\"><a href=\"/waits\">1 deadlock and no long wait</a></p>";
+    assert!(first.contains(line), "{first}");
+    let event = Events::follow(site.address(), "/events", &[]).next().unwrap();
+    assert_eq!(
+        event["waits"],
+        serde_json::json!({ "text": "1 deadlock and no long wait", "is_wrong": true })
+    );
+    let metrics = site.get("/metrics", &[]).body;
+    assert!(metrics.contains("\nleasehold_deadlocks 1\n"), "{metrics}");
+    let long_waits = "leasehold_long_waits{engine=\"memory\",location=\"main\",cause=\"hold\"} 0";
+    assert!(metrics.contains(long_waits), "{metrics}");
     let [first, second] = holds;
     let [waits_for_two, waits_for_one] = waits;
     drop(first);
@@ -139,6 +189,7 @@ fn who_waits_for_whom_is_drawn_and_a_deadlock_is_told() {
     drop(second);
     drop(waits_for_two.join().unwrap());
     site.until_shown("/waits", &[], "Nobody waits.");
+    site.until_shown("/", &[], ">No deadlock and no long wait</a>");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Names, owners and errors that others chose are text on every page, and secrets are on none.
 
 use leasehold::{Connect, Locks, Owner};
+use leasehold_ops::Reached;
 use leasehold_serve::{EngineSource, ProxySettings};
 
 use crate::{
@@ -90,7 +91,12 @@ fn no_page_shows_a_secret() {
         settings.view_tokens = Some(file(dir, "view", VIEW));
         settings.break_tokens = Some(file(dir, "break", BREAK));
         (settings.allow_break, settings.audit) = (true, Some(dir.join("audit")));
-        settings.engines.push(EngineSource { label: "away".to_owned(), locks: away, breaker: None });
+        settings.engines.push(EngineSource {
+            label: "away".to_owned(),
+            locks: away,
+            breaker: None,
+            reached: Reached::AsHere,
+        });
     });
     let hold = site.hold("job");
     let breaker = bearer(BREAK);

@@ -10,6 +10,7 @@ use std::{
 };
 
 use leasehold::{Blocking, Guard, Locks};
+use leasehold_ops::Reached;
 use leasehold_serve::{EngineSource, Server, Settings};
 use tempfile::TempDir;
 
@@ -33,7 +34,12 @@ impl Site {
     /// Starts a server on loopback, with changed settings.
     pub(crate) fn start(change: impl FnOnce(&mut Settings, &Path)) -> Self {
         let ([locks, other, third], dir) = (locks(), tempfile::tempdir().unwrap());
-        let source = EngineSource { label: "main".to_owned(), locks: locks.clone(), breaker: None };
+        let source = EngineSource {
+            label: "main".to_owned(),
+            locks: locks.clone(),
+            breaker: None,
+            reached: Reached::AsHere,
+        };
         let mut settings = Settings::new("127.0.0.1:0".parse().unwrap(), vec![source]);
         change(&mut settings, dir.path());
         Self { server: Server::start(settings).unwrap(), locks, others: [other, third], dir }

@@ -84,9 +84,11 @@ impl StoredRow {
         let number = Some(self.number());
         match self.ours() {
             Some(ours) => {
+                let broken = ours.state == State::Broken;
                 let owner =
                     if ours.state == State::Released { MIN_HOLD_OWNER.to_owned() } else { ours.label };
-                HolderView::new(ours.id.to_string(), owner).token(number).times(held, remaining)
+                let holder = HolderView::new(ours.id.to_string(), owner).token(number);
+                holder.times(held, remaining).broken(broken)
             }
             None => {
                 let owner = self.owner.clone().unwrap_or_else(|| "unknown".to_owned());

@@ -216,8 +216,9 @@ fn plain_stream(stream: impl Stream + 'static, is_local: bool) -> CheckedStream 
 #[cfg(feature = "tls")]
 fn encrypted_stream(stream: leasehold_tls::TlsStream<TcpStream>, trusted: bool) -> CheckedStream {
     let end_point = leasehold_tls::channel_binding(&stream);
+    let certificate_end = leasehold_tls::certificate_end(&stream);
     let weakest = if trusted { LoginMethod::Cleartext } else { LoginMethod::Md5 };
     let mut encrypted = CheckedStream::new(Box::new(stream), weakest, end_point);
-    encrypted.cover = Cover::Encrypted;
+    encrypted.cover = Cover::Encrypted { certificate_end };
     encrypted
 }

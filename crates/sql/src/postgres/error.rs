@@ -69,10 +69,15 @@ pub(crate) fn classify(error: &Error, stage: Stage) -> Failed {
     Failed::new(fault, format!("{}{hint}", db_error.message()))
 }
 
+/// The beginning of the message of [`pooler_error`].
+pub(crate) const POOLER_FOUND: &str = "it is a pooler";
+/// What locks in tables need behind a pooler.
+pub(crate) const POOLER_NEEDS: &str = "add the URL of the server itself to this one, percent-encoded, as \
+    listen_url=postgres%3A%2F%2Fuser%40host%3A5432%2Fdatabase";
+
 /// The error for a pooler where a server was expected.
 pub(crate) fn pooler_error() -> Failed {
-    let message = "it is a pooler: add the URL of the server itself to this one, as listen_url=";
-    Failed::new(Fault::Misconfigured, message)
+    Failed::new(Fault::Misconfigured, format!("{POOLER_FOUND}: {POOLER_NEEDS}"))
 }
 
 /// Whether a password is missing, or the authentication method unknown: the driver reports both only in words.

@@ -24,7 +24,7 @@ use super::{
     config::Config,
     diagnose::{Subject, diagnose},
     dial::{Dialed, dial},
-    error::{Stage, classify},
+    error::{POOLER_FOUND, Stage, classify, pooler_error},
     rows::column,
     server_start::ServerStart,
 };
@@ -64,6 +64,9 @@ pub fn row_engine(config: Config, rows: RowTable) -> RowEngine {
     RowEngine::of(Arc::new(Server { config, rows: Arc::new(rows), contact: Contact::default() }), "postgres")
 }
 
+/// The end of the message about a session without the settings of leasehold.
+pub(crate) const SETTINGS_DROPPED: &str = "a pooler drops the settings, name the server itself";
+
 struct Server {
     config: Config,
     rows: Arc<RowTable>,
@@ -87,7 +90,7 @@ impl RowServer for Server {
             let limit = self.config.dial_limit();
             let dialed = dial(&self.config.server, Some(&options), limit).await;
             let Dialed { client, connection, .. } =
-                dialed.map_err(|failed| self.config.with_address(failed))?;
+                dialed.map_err(|failed| self.config.with_address(explain_pooler(failed)))?;
             let has_ended = Arc::new(AtomicBool::new(false));
             let (closing, dropped) = oneshot::channel();
             runtime::spawn(drive(connection, dropped, Arc::clone(&has_ended), end));
@@ -96,7 +99,8 @@ impl RowServer for Server {
             let set_up = session.set_up();
             session.lineage = runtime::within(limit, set_up)
                 .await
-                .unwrap_or_else(|| Err(Failed::new(Fault::Retry, format!("no answer within {limit:?}"))))?;
+                .unwrap_or_else(|| Err(Failed::new(Fault::Retry, format!("no answer within {limit:?}"))))
+                .map_err(explain_pooler)?;
             Ok(Arc::new(session) as Arc<dyn RowSession>)
         })
     }
@@ -113,6 +117,15 @@ impl RowServer for Server {
     fn contact(&self) -> &Contact {
         &self.contact
     }
+}
+
+/// The error of a pooler, with what rows need: `listen_url=` does not help.
+fn explain_pooler(failed: Failed) -> Failed {
+    if failed.message != pooler_error().message {
+        return failed;
+    }
+    let message = format!("{POOLER_FOUND}: hold=row needs the server itself, name it in the URL");
+    Failed::new(Fault::Misconfigured, message)
 }
 
 /// Drives the connection until it ends or the session is dropped, and reports the end.
@@ -157,9 +170,7 @@ impl Session {
             let wanted = SETTINGS.iter().find(|(known, _)| *known == name).map_or("", |(_, wanted)| wanted);
             // On a unix socket there are no probes: a client that vanished is a process that ended.
             if value != wanted && !(name.starts_with("tcp_") && value == "0") {
-                let message = format!(
-                    "the session has {name}={value} and not {wanted}: a pooler drops the settings, name the server itself"
-                );
+                let message = format!("the session has {name}={value} and not {wanted}: {SETTINGS_DROPPED}");
                 return Err(Failed::new(Fault::Misconfigured, message));
             }
         }

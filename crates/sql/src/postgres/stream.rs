@@ -8,6 +8,7 @@ use std::{
     pin::Pin,
     sync::{Arc, OnceLock},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use leasehold_core::Bounded;
@@ -37,8 +38,12 @@ pub(crate) struct CheckedStream {
 pub(crate) enum Cover {
     /// They stay on this machine.
     Local,
+    /// The moment after which the certificate of the server is no longer valid, since 1970; `None` if it cannot be
+    /// read.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing is encrypted without the feature"))]
-    Encrypted,
+    Encrypted {
+        certificate_end: Option<Duration>,
+    },
     Clear,
 }
 

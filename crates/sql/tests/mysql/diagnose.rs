@@ -2,7 +2,7 @@
 
 use leasehold_core::{Diagnostic, Env, Inspect, Level, Severity};
 use leasehold_sql::{
-    ForeignTable, Layout, RowTable,
+    Encryption, ForeignTable, Layout, RowTable, Tls,
     mysql::{
         Config, GRANTS, SCHEMA, SessionOptions, engine, foreign_table_engine, row_engine, session_engine,
     },
@@ -63,6 +63,15 @@ async fn a_good_server_has_only_good_diagnostics_and_stays_as_it_was() {
         assert_told(&good, id, Severity::Good, "");
     }
     assert!(good.iter().all(|diagnostic| diagnostic.severity == Severity::Good), "{good:?}");
+}
+
+#[tokio::test]
+async fn the_end_of_the_certificate_is_told() {
+    let server = MariadbServer::encrypted();
+    let tls = Tls::system().roots(server.certificate("ca.pem"));
+    let config = Config::from_url(&format!("//root@localhost:{}/locks", server.port())).unwrap();
+    let found = told(&engine(config.encryption(Encryption::Required(tls)), &Env::system())).await;
+    assert_told(&found, "mysql-tls", Severity::Good, "the certificate of the server expires in ");
 }
 
 #[tokio::test]

@@ -163,7 +163,10 @@ fn a_pooler_is_told_and_where_its_listen_url_leads() {
     let pooled = || config_of("postgres", pooler.port());
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     let alone = told(&rig, &sql(pooled()));
-    assert_told(&alone, "postgres-pooler", Severity::Broken, "listen_url=");
+    assert_told(&alone, "postgres-pooler", Severity::Broken, "listen_url=postgres%3A%2F%2F");
+    // That the tables cannot be used only follows from it.
+    let bad = alone.iter().filter(|diagnostic| diagnostic.severity != Severity::Good);
+    assert_eq!(bad.map(|diagnostic| diagnostic.id).collect::<Vec<_>>(), ["postgres-pooler"]);
     let listening = told(&rig, &sql(pooled().listen(config(&rig.server.url()))));
     assert_told(&listening, "postgres-pooler", Severity::Good, "leads past it");
     assert_told(&listening, "postgres-listen-url", Severity::Good, "the server behind the pooler");
@@ -176,8 +179,24 @@ fn a_pooler_is_told_and_where_its_listen_url_leads() {
         let wrong = told(&rig, &sql(pooled().listen(listen)));
         assert_told(&wrong, "postgres-listen-url", Severity::Warning, word);
     }
-    let sessions = session_engine(pooled(), at_once(), &Env::system());
-    assert_told(&told(&rig, &sessions), "postgres-pooler", Severity::Warning, "name the server itself");
+}
+
+#[test]
+fn a_pooler_is_judged_by_whether_it_shares_the_sessions_of_holds() {
+    let rig = Rig::new();
+    let sessions = |pooler: &PgBouncer| {
+        told(&rig, &session_engine(config_of("postgres", pooler.port()), at_once(), &Env::system()))
+    };
+    let pooler = PgBouncer::start(rig.server.port());
+    assert_told(&sessions(&pooler), "postgres-pooler", Severity::Broken, "pool_mode = session");
+    let table = RowTable::new("pg_class", "relname").unwrap();
+    let rows = row_engine(config_of("postgres", pooler.port()), table);
+    assert_told(&told(&rig, &rows), "postgres-pooler", Severity::Broken, "name the server itself");
+    let pooler = PgBouncer::in_mode(rig.server.port(), "session");
+    let found = sessions(&pooler);
+    assert_told(&found, "postgres-pooler", Severity::Good, "a session of its own");
+    // The questions after the check are in no transaction of the check.
+    assert_told(&found, "postgres-lock-room", Severity::Good, "");
 }
 
 #[test]
@@ -270,7 +289,7 @@ fn an_encrypted_connection_is_told() {
     let tls = Tls::system().roots(server.certificate("ca.pem"));
     let rig = Rig::of(server);
     let found = told(&rig, &sql(config.encryption(Encryption::Required(tls))));
-    assert_told(&found, "postgres-tls", Severity::Good, "is encrypted");
+    assert_told(&found, "postgres-tls", Severity::Good, "the certificate of the server expires in ");
 }
 
 #[test]

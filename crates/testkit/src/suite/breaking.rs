@@ -1,12 +1,13 @@
 //! Breaking a hold on purpose: rule R13 of `docs/rules.md`.
 
 use leasehold_core::{
-    Answer, Breaking, Broken, Claim, EngineError, Fault, Grant, HAND_OVER_TOKENS, How, Loss, Mode, Previous,
-    Profile, Renewed,
+    Answer, Breaking, Broken, Claim, EngineError, Fault, Grant, HAND_OVER_TOKENS, HolderView, How, Life,
+    Loss, Mode, Previous, Profile, Renewed, View,
 };
 
 use super::{
-    case::{Case, Outcome, case, expect_match, needs_lease},
+    Stored,
+    case::{Case, Outcome, case, ensure, expect_match, needs_lease},
     fixture::{Contended, Fixture, hold_of},
 };
 
@@ -20,6 +21,7 @@ pub(super) const CASES: &[Case] = &[
         }
     ),
     case!(a_broken_hold_is_lost_and_blocks_until_its_release, skip = needs_lease_breaking),
+    case!(a_broken_hold_is_shown_as_broken, skip = needs_lease_breaking),
     case!(
         a_broken_hold_blocks_until_its_lease_ends,
         skip = |profile| { needs_lease_breaking(profile).or(needs_lease(profile)) }
@@ -110,6 +112,33 @@ async fn a_broken_hold_is_lost_and_blocks_until_its_release(fixture: &Fixture<'_
     let next = client_b.ask_until_granted(&waiter).await?;
     expect_match!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
     client_b.release_hold(&waiter, &next).await
+}
+
+/// Looks show that the hold is broken, and how long its name stays taken at the latest.
+async fn a_broken_hold_is_shown_as_broken(fixture: &Fixture<'_>) -> Outcome {
+    fixture.need_stored(Stored::Everything)?;
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
+    let grant = client_a.acquire(&claim).await?;
+    let before = only_holder(client_b.engine.show(&claim.name).await)?;
+    ensure!(!before.broken && before.id == claim.id.to_string(), "a hold that nobody broke: {before:?}");
+    let answer = client_b.engine.break_hold(&claim.name, grant.token.number, false).await;
+    expect_match!(answer, Ok(Broken::Done) => (), "breaking a hold");
+    let after = only_holder(client_b.engine.show(&claim.name).await)?;
+    ensure!(after.broken && after.id == before.id, "a broken hold: {after:?}");
+    ensure!(after.token == Some(grant.token.number), "the token {} of a broken hold: {after:?}", grant.token);
+    if fixture.profile().life == Life::Lease {
+        let is_fixed = after.remaining.is_some() && after.remaining <= before.remaining;
+        ensure!(is_fixed, "the lease of a broken hold: {after:?}, before the break {before:?}");
+    }
+    client_a.release(&claim, Some(&grant)).await.map(drop)
+}
+
+/// The holder of a name that has one.
+fn only_holder(view: Result<View, EngineError>) -> Outcome<HolderView> {
+    let view = view.map_err(|error| format!("no view: {error:?}"))?;
+    let [holder] = &view.holders[..] else { return Err(format!("not one holder: {view:?}").into()) };
+    Ok(holder.clone())
 }
 
 async fn a_broken_hold_blocks_until_its_lease_ends(fixture: &Fixture<'_>) -> Outcome {

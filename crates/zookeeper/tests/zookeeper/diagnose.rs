@@ -155,3 +155,27 @@ fn every_server_of_an_ensemble_is_looked_at() {
 fn config_address(ensemble: &ZookeeperEnsemble, node: usize) -> String {
     format!("127.0.0.1:{}", ensemble.ports()[node])
 }
+
+#[cfg(feature = "tls")]
+#[test]
+fn the_end_of_the_certificate_is_told() {
+    use leasehold_core::Endpoint;
+    use leasehold_zookeeper::Tls;
+
+    let server = ZookeeperServer::encrypted();
+    let (host, port) =
+        server.url().strip_prefix("zookeepers://").unwrap().split_once(':').map(owned).unwrap();
+    let tls = Tls::system()
+        .roots(server.certificate("ca.pem"))
+        .identity(server.certificate("client.pem"), server.certificate("client.key"));
+    let client = engine(Config::new(vec![Endpoint { host, port }]).tls(tls));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let told = runtime.block_on(client.diagnose()).unwrap();
+    assert_told(&told, "zookeeper-tls", Severity::Good, "the certificate of the server expires in ");
+}
+
+/// A host and its port.
+#[cfg(feature = "tls")]
+fn owned((host, port): (&str, &str)) -> (String, u16) {
+    (host.to_owned(), port.parse().unwrap())
+}

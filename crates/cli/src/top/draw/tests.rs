@@ -64,7 +64,8 @@ fn the_pictures_of_the_page_are_current() {
     let (table, _) = painted(&mut state, (80, 12), 101, Colours::Used);
     state.key(Key::Ctrl('d'));
     let (question, _) = painted(&mut state, (80, 18), 101, Colours::Used);
-    for picture in [table, question] {
+    let (narrow, _) = painted(&mut self::state(fleet()), (40, 10), 101, Colours::Used);
+    for picture in [table, question, narrow] {
         let picture = picture.join("\n");
         assert!(PAGE.contains(&picture), "docs/watching.md does not have this picture:\n{picture}");
     }
@@ -84,16 +85,106 @@ fn the_row_that_blocks_the_most_is_on_top() {
 }
 
 #[test]
-fn a_wide_screen_has_mode_and_token_and_a_narrow_one_still_the_times() {
+fn a_wide_screen_has_mode_and_token_and_a_narrow_one_what_matters_most() {
     let (wide, _) = painted(&mut state(fleet()), (120, 24), 101, Colours::Used);
     assert!(wide[1].contains("MODE") && wide[2].contains("exclusive           7"), "{wide:?}");
     let (narrow, _) = painted(&mut state(fleet()), (40, 10), 101, Colours::Used);
+    let words: Vec<&str> = narrow[2].split_whitespace().collect();
+    assert_eq!(words, ["deploy/web", "ci@runner-7:…", "21s"], "name, holder, time that is left: {narrow:?}");
     assert!(
-        narrow[2].contains("1h05m") && narrow.iter().all(|line| line.chars().count() <= 40),
+        narrow[0].starts_with(" redis  names 4  waiting 4") && narrow[0].ends_with("age 1s"),
         "{narrow:?}"
     );
+    assert!(narrow.iter().all(|line| line.chars().count() <= 40), "{narrow:?}");
     let (tiny, _) = painted(&mut state(fleet()), (39, 24), 101, Colours::Used);
     assert_eq!(tiny[0], "too small: 40 x 10 needed");
+}
+
+/// The fleet on Redis, whose tokens are times.
+fn with_long_tokens() -> Vec<View> {
+    let mut views = fleet();
+    for holder in views.iter_mut().flat_map(|view| &mut view.holders) {
+        holder.token = holder.token.map(|token| 1_764_198_752_000_000 + token);
+    }
+    views
+}
+
+#[test]
+fn each_column_is_shown_from_its_width_on() {
+    let headings = |width: u16| {
+        let (lines, _) = painted(&mut state(with_long_tokens()), (width, 24), 101, Colours::Used);
+        lines[1].replace('*', "").split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for (width, expected) in [
+        (40, "NAME HOLDER LEFT"),
+        (50, "NAME HOLDER LEFT WAIT"),
+        (60, "NAME HOLDER HELD LEFT WAIT"),
+        (70, "NAME HOLDER HELD LEFT WAIT OLDEST"),
+        (80, "NAME HOLDER HELD LEFT WAIT OLDEST"),
+        (100, "NAME HOLDER TOKEN HELD LEFT WAIT OLDEST"),
+        (120, "NAME HOLDER MODE TOKEN HELD LEFT WAIT OLDEST"),
+    ] {
+        assert_eq!(headings(width), expected, "{width} columns");
+    }
+}
+
+#[test]
+fn a_token_is_never_cut() {
+    for width in 40..200 {
+        for page in [Key::Escape, Key::Enter, Key::Ctrl('d')] {
+            let mut state = state(with_long_tokens());
+            state.key(Key::Down);
+            state.key(page);
+            let lines = painted(&mut state, (width, 24), 101, Colours::Used).0.join("\n");
+            let shown = lines.matches("1764198752000007").count();
+            if !matches!(state.page, Page::Question(_)) {
+                let begun = lines.matches("17641987").count();
+                assert_eq!(begun, lines.matches("1764198752000").count(), "{lines}");
+            }
+            assert!(shown > 0 || (width < 100 && lines.contains("HOLDER  ")), "{width}: {lines}");
+        }
+    }
+}
+
+#[test]
+fn details_are_continued_and_not_cut() {
+    let mut views = with_long_tokens();
+    views[1].note = Some("its value was written by another program, which does not renew it".to_owned());
+    let mut state = state(views);
+    state.key(Key::Down);
+    state.key(Key::Enter);
+    for width in [40, 60, 80] {
+        let (lines, _) = painted(&mut state, (width, 40), 101, Colours::Used);
+        assert!(!lines[1..38].iter().any(|line| line.contains('…')), "{lines:?}");
+        let words: Vec<_> = lines.iter().flat_map(|line| line.split_whitespace()).collect();
+        let text = words.join(" ");
+        for words in
+            ["which does not renew it", "1764198752000007", "id of ci@runner-7:4410", "wait 2 of deploy/web"]
+        {
+            assert!(text.contains(words), "{words:?} is not in {lines:?}");
+        }
+    }
+}
+
+/// What is needed to break a hold is on the smallest screen.
+#[test]
+fn the_question_fits_on_the_smallest_screen() {
+    let mut state = state(with_long_tokens());
+    state.key(Key::Down);
+    state.key(Key::Ctrl('d'));
+    let (lines, _) = painted(&mut state, (40, 10), 101, Colours::Used);
+    for words in ["deploy/web", "token   1764198752000007", "Type the name", "> [ Cancel ] <", "[ Break ]"] {
+        assert!(lines.iter().any(|line| line.contains(words)), "{words:?} is not in {lines:#?}");
+    }
+    let mut long = view(&"n".repeat(512), &[("o", None, None)], &[]);
+    long.holders[0].token = Some(1_764_198_752_000_007);
+    let mut state = self::state(vec![long]);
+    state.key(Key::Down);
+    state.key(Key::Ctrl('d'));
+    let (lines, _) = painted(&mut state, (40, 10), 101, Colours::Used);
+    for words in ["nnnn", "> [ Cancel ] <", "[ Break ]"] {
+        assert!(lines.iter().any(|line| line.contains(words)), "{words:?} is not in {lines:#?}");
+    }
 }
 
 #[test]

@@ -147,7 +147,7 @@ impl State {
         let name = escaped(view.name.as_str());
         self.message = Some(match row.holder(&self.views) {
             _ if self.setting.is_readonly => {
-                "no hold is broken: this view was started with --readonly".to_owned()
+                "no hold is broken: --readonly is given, or LEASEHOLD_AUDIT_FILE is set".to_owned()
             }
             None => format!("nobody holds {name}"),
             Some(holder) => match holder.token {

@@ -130,7 +130,8 @@ fn data_are_stale_after_an_error_and_after_silence() {
     assert!(!state.is_stale(seconds(105)));
     assert!(state.is_stale(seconds(106)), "no answer for too long");
     state.answered_after(seconds(20));
-    assert!(!state.is_stale(seconds(145)) && state.is_stale(seconds(153)), "a slow engine");
+    // The pause after such a look is 15 s.
+    assert!(!state.is_stale(seconds(180)) && state.is_stale(seconds(181)), "a slow engine");
     state.answered_after(seconds(1));
     state.look(Err(Error::new(ErrorKind::Unreachable, "cut off")), seconds(101));
     assert!(state.is_stale(seconds(101)) && state.trouble.as_deref() == Some("cut off"));

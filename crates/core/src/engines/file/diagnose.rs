@@ -2,6 +2,7 @@
 //! and `place` look at the file system, `limits` at the limits of the process and of its user. Nothing is created.
 
 mod directory;
+mod holders;
 mod limits;
 mod mounts;
 mod place;
@@ -35,5 +36,6 @@ pub(super) fn diagnose(engine: &FileEngine) -> Vec<Diagnostic> {
     all.extend(diagnose_place(path, &PLACE));
     all.extend(diagnose_limits(lock_dir.is_some().then_some(path), &LIMITS));
     all.push(processes::diagnose(sharing_group.is_some()));
+    all.extend(holders::diagnose(engine));
     all
 }

@@ -12,7 +12,7 @@ use super::{
     error::classify,
     guarantee::guarantee,
     kernel::locks::{LockFile, NamePaths},
-    kernel::proc::program_name,
+    kernel::proc::{program_name, state_of},
     kernel::{Flock, KernelLocks},
     table::layout::{HEADER_SIZE, name_bytes},
     table::record::{Record, RecordState},
@@ -21,8 +21,8 @@ use super::{
     table::{is_alive, read_records, record_zero},
 };
 use crate::{
-    BoxFuture, Broken, Diagnostic, EngineError, Guarantee, HolderView, Inspect, Instant, Lineage, Mode, Name,
-    View, WaiterView, pure::lock_state::MIN_HOLD_OWNER,
+    BoxFuture, Broken, Diagnostic, EngineError, Guarantee, HolderProcess, HolderView, Inspect, Instant,
+    Lineage, Mode, Name, View, WaiterView, pure::lock_state::MIN_HOLD_OWNER,
 };
 
 /// How often a table that changes during the read is read, before torn records are left out.
@@ -50,24 +50,7 @@ impl Inspect for FileEngine {
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
-        Box::pin(async move {
-            let mut views = Vec::new();
-            let kernel_locks = KernelLocks::read(self.dir.file_system_type());
-            for name in self.names(prefix)? {
-                match self.look(&name, &kernel_locks) {
-                    Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
-                    Ok(view) => views.push(view),
-                    // A damaged state file, or one of another user: it blocks claims of its name, but not the other
-                    // names of this list.
-                    Err(error) => {
-                        let lock_path = NamePaths::new(&self.dir, &name).shown_path();
-                        views.push(View::unreadable(name, lock_path, &error));
-                    }
-                }
-            }
-            views.sort_by(|a, b| a.name.cmp(&b.name));
-            Ok(views)
-        })
+        Box::pin(async move { self.list_now(prefix) })
     }
 
     fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
@@ -85,6 +68,26 @@ impl Inspect for FileEngine {
 }
 
 impl FileEngine {
+    /// The verb `list`.
+    pub(super) fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
+        let mut views = Vec::new();
+        let kernel_locks = KernelLocks::read(self.dir.file_system_type());
+        for name in self.names(prefix)? {
+            match self.look(&name, &kernel_locks) {
+                Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
+                Ok(view) => views.push(view),
+                // A damaged state file, or one of another user: it blocks claims of its name, but not the other names
+                // of this list.
+                Err(error) => {
+                    let lock_path = NamePaths::new(&self.dir, &name).shown_path();
+                    views.push(View::unreadable(name, lock_path, &error));
+                }
+            }
+        }
+        views.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(views)
+    }
+
     /// The names that begin with `prefix` and have a lock file.
     fn names(&self, prefix: &str) -> Result<Vec<Name>, EngineError> {
         let list_error = |error| classify("cannot list", &self.dir.path.display().to_string(), error);
@@ -222,6 +225,14 @@ fn holder_view(record: &Record, now: Instant) -> HolderView {
     HolderView::new(record.id.to_string(), owner)
         .token(Some(record.token))
         .times(Some(now.since(record.since)), remaining)
+        .broken(!is_min_hold && record.is_broken())
+        .process(if is_min_hold { None } else { holder_process(record) })
+}
+
+/// The process of a hold, if this process sees it. A process in another pid namespace has another pid there.
+fn holder_process(record: &Record) -> Option<HolderProcess> {
+    let process = record.process;
+    process.is_running().then(|| HolderProcess::new(process.pid, state_of(process.pid)))
 }
 
 /// A waiter as an operator sees it.
@@ -243,5 +254,7 @@ fn add_foreign_flock(view: &mut View, flock: Flock) {
         return;
     }
     view.mode = view.mode.or(Some(mode));
-    view.holders.push(HolderView { mode: Some(mode), foreign: true, ..HolderView::new(id, owner) });
+    let process = flock.pid.map(|pid| HolderProcess::new(pid, state_of(pid)));
+    let holder = HolderView::new(id, owner).foreign(true).process(process);
+    view.holders.push(HolderView { mode: Some(mode), ..holder });
 }

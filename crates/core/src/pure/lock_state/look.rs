@@ -117,6 +117,7 @@ fn holder_view<C>(holder: &Holder<C>, now: Instant) -> HolderView {
     HolderView::new(holder.id.to_string(), owner.to_owned())
         .token(Some(holder.token.number))
         .times(Some(now.since(holder.since)), remaining)
+        .broken(holder.is_broken())
 }
 
 fn waiter_view<C>(waiter: &Waiter<C>, now: Instant) -> WaiterView {

@@ -1,6 +1,8 @@
 //! Judges the facts of a MySQL or MariaDB server for operators. Pure.
 
-use leasehold_core::{Diagnostic, Severity};
+use std::time::Duration;
+
+use leasehold_core::{Diagnostic, Severity, judge_certificate};
 
 use super::{ask::Place, ids};
 use crate::{diagnose::clear_text, mysql::server::Server};
@@ -20,7 +22,16 @@ pub(super) struct Path {
     pub(super) inside: Place,
     /// Whether a later statement has the settings of the session.
     pub(super) keeps_settings: bool,
-    pub(super) is_encrypted: bool,
+    /// `None` if nothing encrypts the connection.
+    pub(super) encrypted: Option<Encrypted>,
+}
+
+/// How a connection is encrypted, as the server tells.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Encrypted {
+    /// The moment after which the certificate of the server is no longer valid, since 1970; `None` if it cannot be
+    /// read.
+    pub(super) certificate_end: Option<Duration>,
 }
 
 pub(super) fn version(server: &Server) -> Diagnostic {
@@ -58,10 +69,11 @@ pub(super) fn role(server: &Server) -> Diagnostic {
     Diagnostic::new(id, Severity::Broken, found, "name the primary in the URL")
 }
 
-pub(super) fn cover(is_local: bool, is_encrypted: bool) -> Diagnostic {
+/// Whether others can read along, and when the certificate expires. `now` is the time of this machine, since 1970.
+pub(super) fn cover(is_local: bool, encrypted: Option<Encrypted>, now: Duration) -> Diagnostic {
     let id = ids::ID_TLS;
-    if is_encrypted {
-        return Diagnostic::good(id, "the connection is encrypted");
+    if let Some(Encrypted { certificate_end }) = encrypted {
+        return judge_certificate(id, "server", certificate_end, now);
     }
     if is_local {
         return Diagnostic::good(id, "the connection stays on this machine");
@@ -176,7 +188,7 @@ mod tests {
             connection: connection.to_owned(),
         };
         let judged = |inside, keeps_settings| {
-            path(&Path { outside: place("a 3306 1", "7"), inside, keeps_settings, is_encrypted: false })
+            path(&Path { outside: place("a 3306 1", "7"), inside, keeps_settings, encrypted: None })
         };
         assert_eq!(judged(place("a 3306 1", "7"), true).severity, Severity::Good);
         assert_eq!(judged(place("a 3306 1", "8"), true).severity, Severity::Warning);
@@ -187,10 +199,18 @@ mod tests {
 
     #[test]
     fn clear_text_is_told_only_for_another_machine() {
-        for (is_local, is_encrypted, severity) in
-            [(true, false, Severity::Good), (false, true, Severity::Good), (false, false, Severity::Warning)]
-        {
-            assert_eq!(cover(is_local, is_encrypted).severity, severity);
+        let until = |days: u64| {
+            let certificate_end = Some(Duration::from_secs(days * 24 * 3600));
+            Some(Encrypted { certificate_end })
+        };
+        for (is_local, encrypted, severity) in [
+            (true, None, Severity::Good),
+            (false, None, Severity::Warning),
+            (false, until(15), Severity::Good),
+            (false, until(13), Severity::Warning),
+            (true, until(13), Severity::Warning),
+        ] {
+            assert_eq!(cover(is_local, encrypted, Duration::ZERO).severity, severity);
         }
     }
 

@@ -12,7 +12,7 @@ use tokio::net::lookup_host;
 pub(super) use self::judge::split_option;
 use self::{
     ask::{Asker, Place},
-    judge::Path,
+    judge::{Encrypted, Path},
 };
 use super::{
     config::Config,
@@ -41,6 +41,9 @@ pub(crate) enum Subject {
 const CLOCK: &str = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
 /// Reads the cipher of the connection; empty without encryption.
 const CIPHER: &str = "SHOW SESSION STATUS LIKE 'Ssl_cipher'";
+/// Reads when the certificate of the server expires, as a text of OpenSSL.
+#[cfg(feature = "tls")]
+const CERTIFICATE_END: &str = "SHOW SESSION STATUS LIKE 'Ssl_server_not_after'";
 /// The timeout that the settings of a session set, and that is read back.
 const WAIT_TIMEOUT: &str = "60";
 
@@ -72,7 +75,11 @@ pub(crate) async fn diagnose(config: &Config, subject: &Subject) -> Result<Vec<D
         judge::version(&server),
         judge::role(&server),
         clock.judge(ids::ID_CLOCK),
-        judge::cover(config.socket.is_some() || is_local(config).await, path.is_encrypted),
+        judge::cover(
+            config.socket.is_some() || is_local(config).await,
+            path.encrypted,
+            diagnose::micros(clock.received),
+        ),
         judge::path(&path),
         judge::replicas(replicas(&server), server.is_on("log_bin"), &user),
         diagnose::connections(ids::ID_CONNECTIONS, slots.ok().and_then(|sets| connection_slots(&sets))),
@@ -99,9 +106,25 @@ async fn path(config: &Config, asker: &mut Asker) -> Result<Path, Failed> {
     let inside: Place = inside?;
     asker.run(SESSION.statements()).await?;
     let keeps_settings = asker.text("SELECT @@session.wait_timeout").await? == WAIT_TIMEOUT;
-    let is_encrypted = config.socket.is_none()
-        && asker.pairs(CIPHER).await?.first().is_some_and(|(_, cipher)| !cipher.is_empty());
-    Ok(Path { outside, inside, keeps_settings, is_encrypted })
+    let encrypted = if config.socket.is_none() { encrypted(asker).await? } else { None };
+    Ok(Path { outside, inside, keeps_settings, encrypted })
+}
+
+/// How the connection is encrypted; `None` if it is not.
+async fn encrypted(asker: &mut Asker) -> Result<Option<Encrypted>, Failed> {
+    let cipher = asker.pairs(CIPHER).await?;
+    if cipher.first().is_none_or(|(_, cipher)| cipher.is_empty()) {
+        return Ok(None);
+    }
+    #[cfg(feature = "tls")]
+    let certificate_end = {
+        let end = asker.pairs(CERTIFICATE_END).await?;
+        end.first().and_then(|(_, end)| leasehold_tls::certificate_end_from_text(end))
+    };
+    // Only a proxy has encrypted it.
+    #[cfg(not(feature = "tls"))]
+    let certificate_end = None;
+    Ok(Some(Encrypted { certificate_end }))
 }
 
 /// Whether the server is on this machine.

@@ -14,6 +14,7 @@ use crate::{
         dial::{Dialed, dial_host},
         error::{Stage, classify},
         server::Server,
+        session::check_not_shared,
         stream::Cover,
     },
     runtime,
@@ -67,6 +68,17 @@ impl Asker {
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, Failed> {
         self.in_transaction(BEGIN, text, parameters).await
+    }
+
+    /// Fails as misconfigured if the pooler between this connection and the server gives one session of the server to
+    /// several clients. `process` is the process of the server that served this connection.
+    pub(super) async fn check_not_shared(&self, process: i32, second: &Self) -> Result<(), Failed> {
+        let checked = check_not_shared((&self.client, process), &second.client).await;
+        if checked.is_err() {
+            // The check may have left a transaction open. If this fails, the next question fails, too.
+            let _ = self.client.batch_execute("ROLLBACK").await;
+        }
+        checked
     }
 
     async fn in_transaction(

@@ -1,12 +1,19 @@
 //! Judges the facts of a PostgreSQL server for operators. Pure.
 
-use leasehold_core::{Diagnostic, Fault, Severity};
+use std::time::Duration;
+
+use leasehold_core::{Diagnostic, Fault, Severity, judge_certificate};
 
 use super::{Subject, facts::Facts, ids};
 use crate::{
     database::Failed,
     diagnose::{age, clear_text, micros},
-    postgres::stream::Cover,
+    postgres::{
+        error::{POOLER_FOUND, POOLER_NEEDS},
+        row_hold::SETTINGS_DROPPED,
+        session::NOT_PINNED,
+        stream::Cover,
+    },
 };
 
 /// The oldest version with which the tables can be created.
@@ -85,44 +92,69 @@ pub(super) fn primaries(count: usize) -> Diagnostic {
     }
 }
 
-pub(super) fn cover(cover: Cover) -> Diagnostic {
+/// Whether others can read along, and when the certificate expires. `now` is the time of this machine, since 1970.
+pub(super) fn cover(cover: Cover, now: Duration) -> Diagnostic {
     let id = ids::ID_TLS;
     match cover {
         Cover::Local => Diagnostic::good(id, "the connection stays on this machine"),
-        Cover::Encrypted => Diagnostic::good(id, "the connection is encrypted"),
+        Cover::Encrypted { certificate_end } => judge_certificate(id, "server", certificate_end, now),
         Cover::Clear => {
             clear_text(id, "add sslmode=verify-full to the URL, and give the server a certificate")
         }
     }
 }
 
-/// Whether a pooler is between this process and the server: then the process that serves a request is not the process
-/// that was announced at the login.
-pub(super) fn pooler(is_direct: bool, subject: &Subject, has_listen_url: bool) -> Diagnostic {
+/// What is between this process and the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Pooling {
+    /// The server itself answers.
+    None,
+    /// A pooler that gives each client a session of its own.
+    BySession,
+    /// A pooler that gives one session to several clients in turn, or of which this does not matter.
+    Shared,
+    /// A pooler of which this could not be found out, for this reason.
+    Unknown(String),
+}
+
+/// Whether locks can be used through what is between this process and the server. A pooler that locks cannot be used
+/// through causes the errors of all other requests.
+pub(super) fn pooler(pooling: &Pooling, subject: &Subject, has_listen_url: bool) -> Diagnostic {
     let id = ids::ID_POOLER;
-    if is_direct {
+    if *pooling == Pooling::None {
         return Diagnostic::good(id, "the server itself answers, without a pooler");
     }
     let found = "a pooler answers in place of the server";
-    match subject {
-        Subject::Tables if has_listen_url => {
+    let broken = |why: &str, advice: &str| {
+        Diagnostic::new(id, Severity::Broken, format!("{found}: {why}"), advice).causing(POOLER_FOUND)
+    };
+    match (subject, pooling) {
+        (Subject::Tables, _) if has_listen_url => {
             Diagnostic::good(id, format!("{found}, and listen_url= leads past it"))
         }
-        Subject::Tables => Diagnostic::new(
+        (Subject::Tables, _) => broken("notifications do not pass through it", POOLER_NEEDS),
+        // The guarantee tells that the pooler can end the session.
+        (Subject::Sessions, Pooling::BySession) => {
+            Diagnostic::good(id, format!("{found}, and gives each client a session of its own"))
+        }
+        (Subject::Sessions, Pooling::Unknown(why)) => Diagnostic::new(
             id,
-            Severity::Broken,
-            format!("{found}: notifications do not pass through it"),
-            "add the URL of the server itself to this one, as listen_url=",
-        ),
-        subject if subject.is_of_session() => Diagnostic::new(
-            id,
-            Severity::Warning,
-            format!(
-                "{found}: a hold lives in a session of the server, which a pooler can give to others or end"
-            ),
+            Severity::Unknown,
+            format!("{found}, and it is not known whether each client gets a session of its own: {why}"),
             "name the server itself in the URL",
         ),
-        _ => Diagnostic::good(id, format!("{found}, which is allowed with this layout")),
+        (Subject::Sessions, _) => broken(
+            "it gives one session of the server to several clients, and hold=session needs a session of its own",
+            "name the server itself in the URL, or set pool_mode = session",
+        )
+        .causing(NOT_PINNED),
+        (Subject::RowHolds(..), _) => {
+            broken("hold=row needs a session of the server with settings", "name the server itself in the URL")
+                .causing(SETTINGS_DROPPED)
+        }
+        (Subject::ForeignTable(_), _) => {
+            Diagnostic::good(id, format!("{found}, which is allowed with this layout"))
+        }
     }
 }
 
@@ -201,23 +233,43 @@ mod tests {
 
     #[test]
     fn a_connection_in_clear_text_is_told() {
-        assert_eq!(cover(Cover::Clear).severity, Severity::Warning);
-        assert_eq!(cover(Cover::Encrypted).severity, Severity::Good);
-        assert_eq!(cover(Cover::Local).severity, Severity::Good);
+        let judged = |how| cover(how, Duration::ZERO).severity;
+        assert_eq!(judged(Cover::Clear), Severity::Warning);
+        assert_eq!(judged(Cover::Local), Severity::Good);
+        let encrypted = |days: u64| {
+            let certificate_end = Some(Duration::from_secs(days * 24 * 3600));
+            cover(Cover::Encrypted { certificate_end }, Duration::ZERO)
+        };
+        let good = encrypted(15);
+        assert!(good.severity == Severity::Good && good.found.ends_with("expires in 15 days"), "{good:?}");
+        assert_eq!(encrypted(13).severity, Severity::Warning);
     }
 
     #[test]
     fn a_pooler_is_judged_by_what_the_locks_need() {
-        for (subject, has_listen_url, severity) in [
-            (Subject::Tables, false, Severity::Broken),
-            (Subject::Tables, true, Severity::Good),
-            (Subject::Sessions, false, Severity::Warning),
-            (Subject::RowHolds("t".into(), false), false, Severity::Warning),
-            (Subject::ForeignTable("t".into()), false, Severity::Good),
+        let (good, broken) = (Severity::Good, Severity::Broken);
+        for (subject, has_listen_url, by_session, shared) in [
+            (Subject::Tables, false, broken, broken),
+            (Subject::Tables, true, good, good),
+            (Subject::Sessions, false, good, broken),
+            (Subject::RowHolds("t".into(), false), false, broken, broken),
+            (Subject::ForeignTable("t".into()), false, good, good),
         ] {
-            assert_eq!(pooler(false, &subject, has_listen_url).severity, severity, "{subject:?}");
-            assert_eq!(pooler(true, &subject, has_listen_url).severity, Severity::Good, "{subject:?}");
+            for (pooling, severity) in
+                [(Pooling::None, good), (Pooling::BySession, by_session), (Pooling::Shared, shared)]
+            {
+                let told = pooler(&pooling, &subject, has_listen_url);
+                assert_eq!(told.severity, severity, "{subject:?} {told:?}");
+                let is_cause = told.is_cause_of("postgres engine: it is a pooler: do this");
+                assert_eq!(is_cause, severity == broken, "{told:?}");
+                let is_of_rows = matches!(subject, Subject::RowHolds(..)) && severity == broken;
+                let is_cause =
+                    told.is_cause_of(&format!("the session has x=1 and not 2: {SETTINGS_DROPPED}"));
+                assert_eq!(is_cause, is_of_rows, "{told:?}");
+            }
         }
+        let unsure = pooler(&Pooling::Unknown("no answer".into()), &Subject::Sessions, false);
+        assert_eq!(unsure.severity, Severity::Unknown);
     }
 
     #[test]

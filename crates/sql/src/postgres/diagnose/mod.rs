@@ -10,10 +10,10 @@ mod tables;
 
 use std::collections::HashSet;
 
-use leasehold_core::{Diagnostic, Severity};
+use leasehold_core::{Diagnostic, Fault, Severity};
 use tokio_postgres::config::Host;
 
-use self::{ask::Asker, facts::Facts};
+use self::{ask::Asker, facts::Facts, judge::Pooling};
 use super::{config::Config, pool::Pool};
 use crate::{client::within_request_timeout, database::Failed, diagnose};
 
@@ -30,20 +30,16 @@ pub(crate) enum Subject {
     RowHolds(String, bool),
 }
 
-impl Subject {
-    /// Whether a hold lives in a session of the server, so that a pooler must not share its sessions.
-    const fn is_of_session(&self) -> bool {
-        matches!(self, Self::Sessions | Self::RowHolds(..))
-    }
-}
-
 /// Looks at every server of the URL, and at the tables of leasehold, by the connections of a client.
 ///
 /// # Errors
 /// That of the first server, if no server can be asked.
 pub(crate) async fn of_tables(pool: &Pool) -> Result<Vec<Diagnostic>, Failed> {
     let mut told = diagnose(&pool.config, &Subject::Tables).await?;
-    told.push(diagnose::tables(ids::ID_TABLES, pool.has_tables().await.as_ref()));
+    let tables = diagnose::tables(ids::ID_TABLES, pool.has_tables().await.as_ref());
+    if !told.iter().any(|diagnostic| diagnostic.is_cause_of(&tables.found)) {
+        told.push(tables);
+    }
     Ok(told)
 }
 
@@ -97,8 +93,12 @@ async fn look_at(
         judge::version(&facts),
         judge::role(&facts),
         facts.clock.judge(ids::ID_CLOCK),
-        judge::cover(asker.cover),
-        judge::pooler(facts.announced_process == Some(facts.process), subject, config.listen.is_some()),
+        judge::cover(asker.cover, diagnose::micros(facts.clock.received)),
+        judge::pooler(
+            &pooling(config, subject, &asker, &facts, (host, port)).await,
+            subject,
+            config.listen.is_some(),
+        ),
         judge::idle_sessions(&facts, subject),
         or_unknown(ids::ID_CONNECTIONS, tables::connections(&asker).await),
         or_unknown(ids::ID_TRANSACTIONS, tables::transactions(&asker, &facts).await),
@@ -108,6 +108,32 @@ async fn look_at(
         told.extend(of_subject(config, subject, &asker, &facts).await);
     }
     Ok((facts, told))
+}
+
+/// What is between this process and the server. Behind a pooler the process that serves a request is not the process
+/// that was announced at the login. Whether the pooler shares sessions is found out only for locks that need to know.
+async fn pooling(
+    config: &Config,
+    subject: &Subject,
+    asker: &Asker,
+    facts: &Facts,
+    (host, port): (&Host, u16),
+) -> Pooling {
+    if facts.announced_process == Some(facts.process) {
+        return Pooling::None;
+    }
+    if !matches!(subject, Subject::Sessions) {
+        return Pooling::Shared;
+    }
+    let check = async {
+        let second = Asker::dial(&config.server, host, port, config.dial_limit()).await?;
+        within_request_timeout(asker.check_not_shared(facts.process, &second)).await
+    };
+    match check.await {
+        Ok(()) => Pooling::BySession,
+        Err(failed) if failed.fault == Fault::Misconfigured => Pooling::Shared,
+        Err(failed) => Pooling::Unknown(failed.message),
+    }
 }
 
 /// What is told of the tables or the keys that are the locks.

@@ -7,6 +7,8 @@ mod open;
 mod pinned;
 mod statements;
 
+pub(super) use open::check_not_shared;
+pub(super) use pinned::NOT_PINNED;
 use std::sync::{Arc, Weak};
 
 use leasehold_core::{BoxFuture, Contact, Diagnostic, EngineError, Env, Modes, Name};

@@ -65,7 +65,8 @@ pub(super) async fn open(
     let is_pooled = may_be_pooled || !server.has_options;
     if is_pooled {
         // Before anything is set: a session that other programs get afterwards is to be as it was.
-        check_not_shared(config, &dialed.client, server.pid).await?;
+        let second = connect(config, None).await?;
+        check_not_shared((&dialed.client, server.pid), &second.client).await?;
     }
     let mark = format!("{:032x}", env.lineage().get());
     let (names, values) = settings(&mark);
@@ -190,21 +191,24 @@ fn path(local: Option<String>, seen: Option<String>, is_pooled: bool) -> Path {
 
 /// Behind a pooler: fails unless the pooler gives each client a session of its own. While the first client is in a
 /// transaction, a second client gets another session of the server. When the transaction has ended, a pooler that
-/// shares sessions serves the second client by the session of the first one.
-async fn check_not_shared(config: &Config, client: &Client, pid: i32) -> Result<(), Failed> {
+/// shares sessions serves the second client by the session of the first one. `pid` is the process that serves the
+/// first client. After an error the first client may be in a transaction.
+pub(in crate::postgres) async fn check_not_shared(
+    (client, pid): (&Client, i32),
+    second: &Client,
+) -> Result<(), Failed> {
     let run = async |text: &str| {
         let ran = client.batch_execute(text).await;
         ran.map_err(|error| explain_pooler(classify(&error, Stage::BeforeCommit)))
     };
     run("BEGIN").await?;
-    let second = connect(config, None).await?;
     let pid_of = async |client: &Client| -> Result<i32, Failed> {
         column(&query_one(client, &HEARTBEAT, &[]).await.map_err(explain_pooler)?, 0)
     };
-    let second_pid = pid_of(&second.client).await?;
+    let second_pid = pid_of(second).await?;
     run("COMMIT").await?;
     for _ in 0..3 {
-        if pid_of(&second.client).await? != second_pid || second_pid == pid {
+        if pid_of(second).await? != second_pid || second_pid == pid {
             return Err(not_pinned());
         }
     }

@@ -180,10 +180,14 @@ pub(super) fn no_row() -> Failed {
     Failed::new(leasehold_core::Fault::Internal, "the server sent no row")
 }
 
+/// The beginning of the message of [`not_pinned`].
+pub(in crate::postgres) const NOT_PINNED: &str =
+    "requests of one connection are served by several sessions of the server";
+
 /// The error for a connection that does not lead to one session of the server.
 pub(super) fn not_pinned() -> Failed {
-    Failed::new(
-        leasehold_core::Fault::Misconfigured,
-        "requests of one connection are served by several sessions of the server, as a pooler with pool_mode = transaction does: hold=session needs the server itself, or pool_mode = session",
-    )
+    let message = format!(
+        "{NOT_PINNED}, as a pooler with pool_mode = transaction does: hold=session needs the server itself, or pool_mode = session"
+    );
+    Failed::new(leasehold_core::Fault::Misconfigured, message)
 }

@@ -7,6 +7,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::super::error::classify;
 use crate::{EngineError, Fault};
 
+/// The fields of `/proc/PID/stat` that are read, as proc(5) numbers them.
+const STATE_FIELD: usize = 3;
+const START_TIME_FIELD: usize = 22;
 /// The file with the random id of this boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -76,15 +79,26 @@ pub(crate) fn program_name(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
 }
 
+/// The state of a process, the letter that `ps` shows; `None` if there is no such process here.
+pub(crate) fn state_of(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    field(&stat, STATE_FIELD)?.chars().next()
+}
+
 /// Clock ticks from boot to the start of a process.
 fn start_time(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     parse_start_time(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Field 22 of `/proc/PID/stat`, counted from after the program name, which may contain spaces and parentheses.
 fn parse_start_time(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    field(stat, START_TIME_FIELD)?.parse().ok()
+}
+
+/// A field of `/proc/PID/stat` after the second. The second is the program name, which may contain spaces and
+/// parentheses.
+fn field(stat: &str, number: usize) -> Option<&str> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number.checked_sub(3)?)
 }
 
 #[cfg(test)]
@@ -104,7 +118,8 @@ mod tests {
     fn a_program_name_with_parentheses_does_not_shift_the_fields() {
         let fields: Vec<String> = (3..=52).map(|n| n.to_string()).collect();
         let stat = format!("7 (a) b) c) {}", fields.join(" "));
-        assert_eq!(parse_start_time(&stat), Some(22));
+        assert_eq!((parse_start_time(&stat), field(&stat, STATE_FIELD)), (Some(22), Some("3")));
+        assert!(state_of(std::process::id()).is_some_and(|state| "RS".contains(state)));
         assert_eq!(parse_start_time("7 (x"), None);
     }
 }

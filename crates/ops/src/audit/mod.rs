@@ -3,6 +3,7 @@
 //! The intent is on the disk before the hold is ended, and the outcome after. A break that cannot be recorded does not
 //! happen.
 
+mod break_record;
 mod journal;
 
 use std::{
@@ -15,14 +16,29 @@ use std::{
 
 use serde_json::{Map, Value};
 
-pub(crate) use journal::Journal;
+pub use break_record::BreakRecord;
+pub use journal::Journal;
+
+/// The fields of a line. They are written in the order of their names.
+pub type Fields = Vec<(&'static str, Value)>;
 
 /// A link is not followed, and the open of a pipe does not wait.
 const OPEN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
 /// Where breaks are recorded.
-#[derive(Clone)]
-pub(crate) struct Audit {
+///
+/// ```
+/// use leasehold_ops::audit::{Audit, Journal};
+/// # let dir = std::env::temp_dir().join(format!("leasehold-audit-{}", std::process::id()));
+/// # std::fs::create_dir(&dir)?;
+/// let path = dir.join("audit.jsonl");
+/// let audit = Audit::open(&path, Journal::None)?;
+/// audit.write(vec![("event", "intent".into()), ("name", "deploy".into())])?;
+/// assert_eq!(std::fs::read_to_string(&path)?, "{\"event\":\"intent\",\"name\":\"deploy\"}\n");
+/// # std::fs::remove_dir_all(&dir)
+/// ```
+#[derive(Clone, Debug)]
+pub struct Audit {
     path: Arc<PathBuf>,
     journal: Arc<Journal>,
     /// Lines are added one after the other.
@@ -34,7 +50,7 @@ impl Audit {
     ///
     /// # Errors
     /// An error of the operating system, or that it is no regular file.
-    pub(crate) fn open(path: &Path, journal: Journal) -> io::Result<Self> {
+    pub fn open(path: &Path, journal: Journal) -> io::Result<Self> {
         let is_new = !path.exists();
         open(path)?;
         if is_new && let Some(folder) = path.parent() {
@@ -50,7 +66,7 @@ impl Audit {
     ///
     /// # Errors
     /// An error of the operating system. A part of the line may be in the file.
-    pub(crate) fn write(&self, fields: Vec<(&'static str, Value)>) -> io::Result<()> {
+    pub fn write(&self, fields: Fields) -> io::Result<()> {
         let fields: Map<_, _> = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let line = Value::Object(fields).to_string();
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    fn line(text: &str) -> Vec<(&'static str, Value)> {
+    fn line(text: &str) -> Fields {
         vec![("b", Value::from(text)), ("a", Value::from(1))]
     }
 
@@ -103,7 +119,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit");
         fs::write(&path, "{\"cut").unwrap();
-        let audit = Audit::open(&path, Journal::none()).unwrap();
+        let audit = Audit::open(&path, Journal::None).unwrap();
         audit.write(line("x\ny")).unwrap();
         fs::rename(&path, dir.path().join("audit.1")).unwrap();
         audit.write(line("second")).unwrap();
@@ -120,7 +136,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         for wrong in [dir.path(), &link, &dir.path().join("missing/audit")] {
-            assert!(Audit::open(wrong, Journal::none()).is_err(), "{}", wrong.display());
+            assert!(Audit::open(wrong, Journal::None).is_err(), "{}", wrong.display());
         }
     }
 }

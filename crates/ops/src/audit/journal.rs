@@ -12,7 +12,10 @@ const SYSLOG: &str = "/dev/log";
 const PRIORITY: &str = "<85>";
 
 /// A socket of the log of the system.
-pub(crate) enum Journal {
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Journal {
+    /// There is no log, or no copy is wanted.
     None,
     /// The socket of journald, which takes fields.
     Fields(PathBuf),
@@ -22,17 +25,13 @@ pub(crate) enum Journal {
 
 impl Journal {
     /// The log of this system, if it has one.
-    pub(crate) fn of_system() -> Self {
+    #[must_use]
+    pub fn of_system() -> Self {
         match (Path::new(JOURNALD), Path::new(SYSLOG)) {
             (journald, _) if journald.exists() => Self::Fields(journald.to_owned()),
             (_, syslog) if syslog.exists() => Self::Line(syslog.to_owned()),
             _ => Self::None,
         }
-    }
-
-    #[cfg(test)]
-    pub(crate) const fn none() -> Self {
-        Self::None
     }
 
     /// Sends a line of JSON, which has no line feed.

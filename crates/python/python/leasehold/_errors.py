@@ -1,0 +1,135 @@
+"""The exceptions. Each one says what happened, to which name, on which engine; none contains a secret."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from leasehold._leasehold import Locks
+
+
+class LockError(Exception):
+    """The base of all exceptions of this module.
+
+    ``kind`` is one word for programs and metrics: ``"timed_out"``, for example. ``name`` is the name of the lock and
+    ``engine`` its engine, where the error concerns one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str = "internal",
+        name: Optional[str] = None,
+        engine: Optional[str] = None,
+        reason: Optional[str] = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.name = name
+        self.engine = engine
+        self.reason = reason
+        self._locks: Optional[Locks] = None
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return (_rebuild, (type(self), str(self), self.kind, self.name, self.engine, self.reason))
+
+
+class Busy(LockError):
+    """Somebody else holds the name, or the queue is as long as ``max_waiting`` allows.
+
+    ``holder`` and ``age`` ask the engine when they are read for the first time.
+    """
+
+    @property
+    def holder(self) -> Optional[str]:
+        """The owner text of a holder; ``None`` if nobody holds the name any more, or the engine does not answer."""
+        return self._first_holder()[0]
+
+    @property
+    def age(self) -> Optional[float]:
+        """Seconds for which that holder has had the name."""
+        return self._first_holder()[1]
+
+    def _first_holder(self) -> tuple[Optional[str], Optional[float]]:
+        found = getattr(self, "_found", None)
+        if found is None:
+            found = (None, None)
+            if self._locks is not None and self.name is not None:
+                try:
+                    found = self._locks._holder(self.name).wait() or found
+                except LockError:
+                    pass
+            self._found = found
+        return found
+
+
+class LockLost(LockError):
+    """The hold was lost before the call, or before the end of the block. ``reason`` is one word: ``"lapsed"``."""
+
+
+class Unreachable(LockError):
+    """The engine cannot be reached. With ``kind`` ``"unknown"``: the call may or may not have been applied."""
+
+
+class Misconfigured(LockError):
+    """The URL, the configuration, the rights of the user, or the data under the key is wrong."""
+
+
+class InvalidArgument(Misconfigured, ValueError):
+    """An argument of the call is wrong."""
+
+
+class Refused(LockError):
+    """The engine refused for a reason of its own: read-only, out of memory, disk full."""
+
+
+class Closed(LockError):
+    """The locks were closed."""
+
+
+class Forked(LockError):
+    """The guard belongs to the parent process."""
+
+
+_CLASSES = {
+    "taken": Busy,
+    "timed_out": Busy,
+    "busy": Busy,
+    "lost": LockLost,
+    "fenced": LockLost,
+    "unreachable": Unreachable,
+    "unknown": Unreachable,
+    "misconfigured": Misconfigured,
+    "denied": Misconfigured,
+    "invalid": InvalidArgument,
+    "mismatch": InvalidArgument,
+    "refused": Refused,
+    "closed": Closed,
+    "forked": Forked,
+}
+
+
+def from_native(
+    kind: str,
+    message: str,
+    name: Optional[str],
+    engine: Optional[str],
+    reason: Optional[str],
+    locks: Optional[Locks],
+) -> LockError:
+    """The exception for an error of the library."""
+    error = _CLASSES.get(kind, LockError)(message, kind=kind, name=name, engine=engine, reason=reason)
+    error._locks = locks
+    return error
+
+
+def _rebuild(
+    error_class: type[LockError],
+    message: str,
+    kind: str,
+    name: Optional[str],
+    engine: Optional[str],
+    reason: Optional[str],
+) -> LockError:
+    return error_class(message, kind=kind, name=name, engine=engine, reason=reason)

@@ -1,0 +1,108 @@
+//! Waits of threads, without the lock of the interpreter. A wait of the main thread ends at once when a signal comes
+//! for which Python has a handler, such as Ctrl-C.
+
+use std::{
+    cell::RefCell,
+    os::fd::OwnedFd,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    thread::Thread,
+    time::Duration,
+};
+
+use pyo3::{exceptions::PyOSError, prelude::*};
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
+    io::Errno,
+};
+
+use crate::operation::{Finish, Work};
+
+/// A signal that comes after the look at the signals and before the wait does not interrupt the wait: the next look
+/// comes after this time at the latest. The window is a few microseconds.
+const LOOK_AT_SIGNALS_EVERY: Duration = Duration::from_millis(100);
+
+/// Blocks this thread until `work` is done. An interrupted wait drops `work`, which cancels it.
+pub fn block_on(py: Python<'_>, mut work: Work) -> PyResult<Finish> {
+    py.detach(move || {
+        if let Poll::Ready(finish) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Ok(finish);
+        }
+        if is_main_thread() { block_main_thread(work) } else { Ok(block_other_thread(work)) }
+    })
+}
+
+/// Python runs the handlers of signals on this thread alone.
+fn is_main_thread() -> bool {
+    rustix::thread::gettid() == rustix::process::getpid()
+}
+
+fn block_other_thread(mut work: Work) -> Finish {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match work.as_mut().poll(&mut context) {
+            Poll::Ready(finish) => return finish,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Wakes a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_main_thread(mut work: Work) -> PyResult<Finish> {
+    let event = event_of_this_thread().map_err(|errno| PyOSError::new_err(errno.raw_os_error()))?;
+    let waker = Waker::from(Arc::clone(&event));
+    let mut context = Context::from_waker(&waker);
+    let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK_AT_SIGNALS_EVERY.subsec_nanos()) };
+    loop {
+        if let Poll::Ready(finish) = work.as_mut().poll(&mut context) {
+            return Ok(finish);
+        }
+        loop {
+            match poll(&mut [PollFd::new(&event.descriptor, PollFlags::IN)], Some(&pause)) {
+                Ok(0) | Err(Errno::INTR) => Python::attach(|py| py.check_signals())?,
+                Ok(_) => break,
+                Err(errno) => return Err(PyOSError::new_err(errno.raw_os_error())),
+            }
+        }
+        let _ = rustix::io::read(&event.descriptor, &mut [0; 8]);
+    }
+}
+
+/// Wakes the main thread, by a descriptor: a system call on it ends when a signal comes.
+struct Event {
+    descriptor: OwnedFd,
+    /// A forked child has its own.
+    process: rustix::process::Pid,
+}
+
+impl Wake for Event {
+    fn wake(self: Arc<Self>) {
+        // It fails only if the counter is full: then the descriptor is readable already.
+        let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
+    }
+}
+
+fn event_of_this_thread() -> Result<Arc<Event>, Errno> {
+    thread_local! {
+        static EVENT: RefCell<Option<Arc<Event>>> = const { RefCell::new(None) };
+    }
+    let process = rustix::process::getpid();
+    EVENT.with_borrow_mut(|cached| {
+        if let Some(event) = cached.as_ref().filter(|event| event.process == process) {
+            return Ok(Arc::clone(event));
+        }
+        let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = Arc::new(Event { descriptor, process });
+        *cached = Some(Arc::clone(&event));
+        Ok(event)
+    })
+}
