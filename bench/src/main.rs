@@ -32,6 +32,7 @@ mod postgres_free;
 mod postgres_handover;
 mod postgres_notify;
 mod postgres_session;
+mod python;
 mod redis_contended;
 mod redis_free;
 mod redis_handover;
@@ -60,7 +61,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, a text that says what it measures, and the function that runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 40] = [
+const BENCHES: [Bench; 41] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     (
@@ -80,6 +81,11 @@ const BENCHES: [Bench; 40] = [
         "redis-languages",
         "free names on one Redis, beside npm's redlock, Go's redsync and Redisson",
         redis_languages::bench,
+    ),
+    (
+        "python",
+        "the Python module on one Redis, beside redis-py's Lock and the same calls in Rust",
+        python::bench,
     ),
     ("redis-names", "what a million names leave on Redis", redis_holds::names),
     (

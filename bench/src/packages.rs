@@ -1,11 +1,7 @@
-//! The lock packages of other languages. `npm`, `go` and `mvn` fetch them from their registries into a directory below
+//! The lock packages of other languages. `pip`, `npm`, `go` and `mvn` fetch them from their registries into a directory below
 //! `target/tmp`. They are fetched again only if the list of their versions has changed.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{env, fs, path::PathBuf, process::Command};
 
 use crate::{Failure, foreign::recipe_path};
 
@@ -14,6 +10,8 @@ const GO_MODULES: [&str; 2] =
     ["github.com/go-redsync/redsync/v4@v4.18.1", "github.com/redis/go-redis/v9@v9.23.0"];
 const JAVA_LIBRARIES: [[&str; 3]; 2] =
     [["org.redisson", "redisson", "4.7.0"], ["org.slf4j", "slf4j-nop", "2.0.17"]];
+/// What is compared with the Python module.
+const PYTHON_PACKAGES: [&str; 1] = ["redis==8.1.0"];
 /// The options of Java on a production server.
 const JAVA_OPTIONS: [&str; 3] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"];
 
@@ -82,20 +80,41 @@ fn pom() -> String {
     )
 }
 
+/// A program that locks with the Python module, from the wheel of a release, or with redis-py.
+pub(crate) fn python_pairs(library: &str, port: u16) -> Result<Command, Failure> {
+    let wheel = wheel()?;
+    let dir = PackageDir::new("python")?;
+    let built = fs::metadata(&wheel)?.modified()?;
+    dir.install(&format!("{PYTHON_PACKAGES:?} {} {built:?}", wheel.display()), || {
+        run_to_end(Command::new("python3").args(["-m", "venv"]).arg(dir.0.join("venv")))?;
+        let mut pip = Command::new(dir.0.join("venv/bin/pip"));
+        run_to_end(pip.args(["install", "--disable-pip-version-check"]).args(PYTHON_PACKAGES).arg(&wheel))
+    })?;
+    let mut program = Command::new(dir.0.join("venv/bin/python"));
+    program.arg(recipe_path("python_pairs.py")).args([library, &port.to_string()]);
+    Ok(program)
+}
+
+/// The wheel of a release, which `cargo xtask python wheel` builds.
+fn wheel() -> Result<PathBuf, Failure> {
+    let missing = "build the wheel first: cargo xtask python wheel";
+    let files = fs::read_dir(target()?.join("python/release")).map_err(|_| missing)?;
+    let mut paths = files.flatten().map(|file| file.path());
+    paths.find(|path| path.extension().is_some_and(|extension| extension == "whl")).ok_or(missing.into())
+}
+
+/// Cargo's target directory, wherever that is: this program is `target/release/leasehold-bench`.
+fn target() -> Result<PathBuf, Failure> {
+    let program = env::current_exe()?;
+    Ok(program.ancestors().nth(2).ok_or("this program is in no target directory")?.to_owned())
+}
+
 /// The directory for the packages of one language.
 struct PackageDir(PathBuf);
 
 impl PackageDir {
     fn new(language: &str) -> Result<Self, Failure> {
-        // This program is `target/measure/leasehold-bench`, so its grandparent is cargo's target directory, wherever
-        // that is.
-        let program = env::current_exe()?;
-        let target = program
-            .ancestors()
-            .nth(2)
-            .map(Path::to_path_buf)
-            .ok_or("this program is in no target directory")?;
-        Ok(Self(target.join("tmp/bench-languages").join(language)))
+        Ok(Self(target()?.join("tmp/bench-languages").join(language)))
     }
 
     /// Empties the directory and fills it by `install`. Does nothing if it was filled for this list of versions before.
@@ -113,7 +132,7 @@ impl PackageDir {
 
 fn run_to_end(command: &mut Command) -> Result<(), Failure> {
     let output = command.output().map_err(|error| {
-        format!("{command:?}: {error}: this needs node with npm, go, a JDK with mvn, and their registries")
+        format!("{command:?}: {error}: this needs python3, node with npm, go, a JDK with mvn, and their registries")
     })?;
     if output.status.success() {
         return Ok(());

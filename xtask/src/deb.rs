@@ -164,8 +164,22 @@ impl Installation {
         let words = start.unwrap_or_default().split(' ').filter(|word| !word.starts_with('$'));
         output(Command::new(self.path("usr/bin/leasehold")).args(words).arg("--help"))?;
         match self.path("etc/systemd").exists() {
-            false => Ok(()),
+            false => self.check_restarts(&unit),
             true => Err("the package enables its service".to_owned()),
+        }
+    }
+
+    /// systemd does not start the service again and again while its settings have no URL.
+    fn check_restarts(&self, unit: &str) -> Result<(), String> {
+        let mut start = Command::new(self.path("usr/bin/leasehold"));
+        let started = start.args(["--require-url", "serve"]).env_clear().output();
+        let started = started.map_err(|error| format!("{} cannot be run: {error}", shown(&start)))?;
+        let code = started.status.code().map(|code| code.to_string()).unwrap_or_default();
+        let mut finals = unit.lines().filter_map(|line| line.strip_prefix("RestartPreventExitStatus="));
+        if finals.any(|codes| codes.split(' ').any(|listed| listed == code)) {
+            Ok(())
+        } else {
+            Err(format!("without a URL the service exits with {code:?}, and systemd starts it again"))
         }
     }
 }

@@ -4,8 +4,8 @@
 //! kept its promises. `cargo xtask mutants` injects bugs into our code and reports whether the tests find them. `cargo
 //! xtask pictures` and `cargo xtask book` render parts of the documentation. `cargo xtask packages` checks what a
 //! release uploads; `cargo xtask api` compares the public API with its listing. `cargo xtask deb` builds the Debian
-//! package and tries it; `cargo xtask static` does so with a static program. `cargo xtask draw SEED [FOLDER]` draws
-//! lines of code for a test of their names.
+//! package and tries it; `cargo xtask static` does so with a static program. `cargo xtask python` builds the wheel of the
+//! Python module and tests it. `cargo xtask draw SEED [FOLDER]` draws lines of code for a test of their names.
 
 mod api;
 mod book;
@@ -18,6 +18,7 @@ mod nightly;
 mod own_rules;
 mod packages;
 mod pictures;
+mod python;
 mod rerun;
 mod run;
 mod setup;
@@ -34,9 +35,9 @@ use run::{Failure, Steps};
 use workspace::Workspace;
 
 /// The tasks, as they are typed. The README may name these tasks and no others.
-const CHORES: [&str; 13] = [
+const CHORES: [&str; 14] = [
     "quick", "check", "test", "nightly", "torture", "mutants", "pictures", "book", "draw", "packages", "api",
-    "deb", "static",
+    "deb", "static", "python",
 ];
 
 fn main() -> ExitCode {
@@ -56,6 +57,12 @@ fn main() -> ExitCode {
         ["deb"] => Workspace::find().and_then(|workspace| deb::build_and_try(&mut steps, &workspace)),
         ["static"] => {
             Workspace::find().and_then(|workspace| static_program::build_and_try(&mut steps, &workspace))
+        }
+        ["python", "wheel"] => {
+            Workspace::find().and_then(|workspace| python::release(&mut steps, &workspace))
+        }
+        ["python", ref names @ ..] => {
+            Workspace::find().and_then(|workspace| python::test(&mut steps, &workspace, names))
         }
         ["api"] => Workspace::find().and_then(|workspace| api::check(&mut steps, &workspace, false)),
         ["api", "--write"] => {

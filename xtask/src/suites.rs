@@ -18,7 +18,12 @@ pub(crate) enum Kind {
     Unit,
     /// A file or folder of `tests/`.
     Integration,
+    /// The tests of the Python module, in Python. Their program is the interpreter.
+    Python,
 }
+
+/// The program that runs the tests of the Python module, with the arguments and the output of Rust's test harness.
+const PYTHON_HARNESS: &str = "tests/run.py";
 
 /// A test program.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +41,7 @@ impl fmt::Display for Suite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             Kind::Unit => write!(f, "{}, unit tests of {}", self.package, self.target),
-            Kind::Integration => write!(f, "{}, {}", self.package, self.target),
+            Kind::Integration | Kind::Python => write!(f, "{}, {}", self.package, self.target),
         }
     }
 }
@@ -46,6 +51,11 @@ impl Suite {
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.current_dir(&self.dir).env("CARGO_MANIFEST_DIR", &self.dir);
+        if self.kind == Kind::Python {
+            // The tests use the installed wheel, and leave no files beside the sources.
+            command.arg(PYTHON_HARNESS).env("LEASEHOLD_TEST_WHEEL", "1");
+            command.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
+        }
         command
     }
 

@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, fs, num::NonZero, path::PathBuf, process::Command, thread};
 
 use crate::{
-    api, check, own_rules, packages, rerun,
+    api, check, own_rules, packages, python, rerun,
     run::{Failure, Steps, under},
     setup,
     side_by_side::{self, Job, JobResult, Lane},
@@ -53,13 +53,15 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
     setup::for_lints(steps)?;
     setup::for_other_systems(steps)?;
     check::format_and_own_rules(steps, workspace)?;
-    let suites = thread::scope(|scope| {
-        let setup_thread = scope.spawn(|| setup::for_tests(workspace));
+    let mut suites = thread::scope(|scope| {
+        let setup_thread =
+            scope.spawn(|| setup::for_tests(workspace).and_then(|()| python::set_up(workspace)));
         let suites = steps.step("compile the tests", || suites::build(workspace, &TESTED_PACKAGES));
         let set_up = setup_thread.join().map_err(|_| Failure::new("set up the system", "it panicked"))?;
         set_up.map_err(|reason| Failure::new("set up the system", reason))?;
         suites
     })?;
+    suites.push(steps.step("build the wheel of the Python module", || python::suite(workspace))?);
     steps.step("tiers", || check_tiers(workspace, &suites))?;
     let mut checks: VecDeque<Job> = [doc_tests(workspace), check::lints_of_all(workspace)].into();
     checks.push_back(check::documentation(workspace));
@@ -94,6 +96,8 @@ pub(crate) fn nightly_jobs(steps: &mut Steps, workspace: &Workspace) -> Result<V
     }
     let is_sql = |suite: &&Suite| suite.package == "leasehold-sql" && suite.kind == Kind::Integration;
     jobs.extend(suites.iter().filter(is_sql).map(crowd));
+    jobs.extend(suites.iter().filter(|suite| suite.kind == Kind::Python).map(python_storm));
+    jobs.push(python::pyright_job(steps, workspace)?);
     let mut peers = workspace.cargo_of_peers("test");
     peers.arg("--locked");
     jobs.push(Job::new(format!("tests of {PEERS}"), peers));
@@ -102,8 +106,11 @@ pub(crate) fn nightly_jobs(steps: &mut Steps, workspace: &Workspace) -> Result<V
 
 /// Installs what the tests need, and builds the test programs.
 pub(crate) fn build_suites(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Suite>, Failure> {
-    steps.step("set up the system", || setup::for_tests(workspace))?;
-    steps.step("compile the tests", || suites::build(workspace, &TESTED_PACKAGES))
+    steps
+        .step("set up the system", || setup::for_tests(workspace).and_then(|()| python::set_up(workspace)))?;
+    let mut suites = steps.step("compile the tests", || suites::build(workspace, &TESTED_PACKAGES))?;
+    suites.push(steps.step("build the wheel of the Python module", || python::suite(workspace))?);
+    Ok(suites)
 }
 
 /// Runs one of the jobs of [`nightly_jobs`].
@@ -118,6 +125,14 @@ fn crowd(suite: &Suite) -> Job {
     let mut command = suite.command();
     command.args(["conformance", "--test-threads", "1"]).env("LEASEHOLD_CROWD", "1000");
     Job::new(format!("{suite}, a thousand claims on one name"), command)
+}
+
+/// The storm of Python programs with kills and forks, which in `./test` takes five seconds.
+fn python_storm(suite: &Suite) -> Job {
+    let mut command = suite.command();
+    command.args(["--exact", "test_neighbours.py::test_no_two_sections_overlap_in_a_storm"]);
+    command.env("LEASEHOLD_STORM_SECONDS", "120");
+    Job::new(format!("{suite}, a storm of two minutes"), command)
 }
 
 fn check_tiers(workspace: &Workspace, suites: &[Suite]) -> Result<(), String> {

@@ -40,7 +40,7 @@ pub(crate) struct Row {
 
 /// The integration tests. They are started in this order, so the longest come first. All unit tests are in the quick
 /// tier.
-const TABLE: [Row; 39] = [
+const TABLE: [Row; 40] = [
     row("e2e", "fault_cases", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
     row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),
@@ -94,6 +94,12 @@ const TABLE: [Row; 39] = [
         Tier::Test,
         "locks on the servers of the clients and pools that a program has",
     ),
+    row(
+        "python",
+        "pytest",
+        Tier::Test,
+        "the Python module, from its wheel, on Redis, etcd, PostgreSQL and files",
+    ),
     row("leasehold", "row_lock_sqlite", Tier::Test, "row locks and fences by way of sqlx on SQLite"),
     row("leasehold", "zookeeper", Tier::Test, "ZooKeeper through the public crate"),
     row("", "unit tests", Tier::Quick, "the unit tests of every package"),
@@ -115,7 +121,7 @@ impl Row {
     fn is_of(&self, suite: &Suite) -> bool {
         match suite.kind {
             Kind::Unit => self.target == "unit tests",
-            Kind::Integration => {
+            Kind::Integration | Kind::Python => {
                 let package = suite.package.strip_prefix("leasehold-").unwrap_or(&suite.package);
                 self.package == package && self.target == suite.target
             }
@@ -124,10 +130,10 @@ impl Row {
 
     /// The row as a line of the table in CONTRIBUTING.md.
     fn markdown(&self) -> String {
-        let name = if self.package.is_empty() {
-            self.target.to_owned()
-        } else {
-            format!("`{} --test {}`", self.package, self.target)
+        let name = match self.package {
+            "" => self.target.to_owned(),
+            "python" => "`cargo xtask python`".to_owned(),
+            package => format!("`{package} --test {}`", self.target),
         };
         format!("| {name} | {} | {} |", self.tier, self.why)
     }

@@ -97,6 +97,8 @@ pub use locks::{Builder, Locks, Rw};
 pub use memo_follower::MemoFollower;
 pub use once::Once;
 pub use once::outcome::{OnceError, Ran};
+#[doc(hidden)]
+pub use once::turn::OnceTurn;
 pub use pure::claim_table::{
     ClaimEntry, ClaimState, ClaimTable, UNWATCHED_POLL, WATCHED_AFTER, WATCHED_CLAIM_LIFE, WATCHED_POLL,
 };

@@ -1,7 +1,7 @@
 //! Work that is done one time for a key: its result is stored with the release of the lock, and repeats receive it.
 
 pub(crate) mod outcome;
-mod turn;
+pub(crate) mod turn;
 
 use std::{fmt, time::Duration};
 

@@ -171,6 +171,8 @@ pub use leasehold_core::{
     Role, RunError, Rw, Schedule, Severity, Stop, Striped, Tick, TickError, TickRequest, Ticked, TimeChange,
     Timetable, Token, Verb, View, WaiterView, WhenUnreachable, stripe_name,
 };
+#[doc(hidden)]
+pub use leasehold_core::OnceTurn;
 #[cfg(feature = "etcd")]
 pub use leasehold_etcd::HeldBy as EtcdCompare;
 #[cfg(feature = "redis")]

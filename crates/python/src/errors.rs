@@ -26,6 +26,5 @@ pub fn exception(py: Python<'_>, error: &Error, locks: Option<&Py<Locks>>) -> Py
 
 /// The exception for a use of a guard that was released.
 pub fn released(py: Python<'_>, guard: &crate::guard::Guard) -> PyErr {
-    let message = format!("the hold of {:?} with token {} was released before", guard.name(), guard.token());
-    exception(py, &Error::new(ErrorKind::Invalid, message), Some(guard.locks()))
+    exception(py, &guard.released_error(), Some(guard.locks()))
 }

@@ -1,39 +1,54 @@
 //! `Guard`: a hold, in Python.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use leasehold::{Mode, Previous};
-use pyo3::{prelude::*, sync::PyOnceLock};
+use leasehold::{Error, ErrorKind, Previous};
+use pyo3::{PyTraverseError, PyVisit, prelude::*, sync::PyOnceLock, types::PyTuple};
 
 use crate::{
     arguments::duration,
+    blocks::{leave, not_pickled},
+    callbacks::Callbacks,
     errors::{exception, released},
-    locks::{Locks, forks},
+    hold::{Hold, end_all_waits},
+    locks::Locks,
     operation::Operation,
 };
 
 /// A hold of a name.
+///
+/// >>> import leasehold
+/// >>> with leasehold.connect("memory:").mutex("order/17") as guard:
+/// ...     guard.name, guard.mode, guard.engine, guard.remaining > 10, guard.released
+/// ('order/17', 'exclusive', 'memory', True, False)
 #[pyclass(subclass, frozen, weakref, module = "leasehold._leasehold")]
 pub struct Guard {
-    /// `None`: released. Calls in progress share it.
-    held: Mutex<Option<Arc<leasehold::Guard>>>,
-    /// Of the process that it belongs to.
-    forks: u32,
+    hold: Arc<Hold>,
     locks: Py<Locks>,
-    at_least: Option<Duration>,
+    /// Why the hold was lost, as far as a call has reported it.
+    loss: Arc<Mutex<Option<&'static str>>>,
+    /// The event of the loss, made when it is first asked for.
+    lost: PyOnceLock<Py<PyAny>>,
+    callbacks: Callbacks,
+    /// The name.
     #[pyo3(get)]
     name: String,
+    /// Grows with each grant: the protected resource refuses writes with a smaller one than it has seen.
     #[pyo3(get)]
     token: u64,
+    /// Tokens of two lineages cannot be compared.
     #[pyo3(get)]
     lineage: String,
+    /// `exclusive`, `shared` or `permit`.
     #[pyo3(get)]
     mode: &'static str,
+    /// The claim id, by which `show` finds the hold.
     #[pyo3(get)]
     id: String,
+    /// How the hold before ended: `clean`, `abandoned`, `lapsed`, `broken` or `unknown`.
     #[pyo3(get)]
     previous: &'static str,
 }
@@ -42,17 +57,14 @@ impl Guard {
     pub fn new(guard: leasehold::Guard, locks: Py<Locks>, at_least: Option<Duration>) -> Self {
         let token = guard.token();
         Self {
-            forks: forks(),
             locks,
-            at_least,
+            loss: Arc::default(),
+            lost: PyOnceLock::new(),
+            callbacks: Callbacks::default(),
             name: guard.name().as_str().to_owned(),
             token: token.number,
             lineage: token.lineage.to_string(),
-            mode: match guard.mode() {
-                Mode::Exclusive => "exclusive",
-                Mode::Shared => "shared",
-                _ => "permits",
-            },
+            mode: guard.mode().word(),
             id: guard.id().to_string(),
             previous: match guard.previous() {
                 Previous::Clean => "clean",
@@ -61,17 +73,26 @@ impl Guard {
                 Previous::Broken => "broken",
                 _ => "unknown",
             },
-            held: Mutex::new(Some(Arc::new(guard))),
+            hold: Hold::new(guard, at_least),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<leasehold::Guard>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The exception in a process that has not acquired this hold, but was forked from the one that did.
+    fn refuse_child(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.hold.is_of_parent() {
+            return Ok(());
+        }
+        let message = format!(
+            "the hold of {:?} with token {} belongs to the parent process: acquire the name anew in this process",
+            self.name, self.token
+        );
+        Err(exception(py, &Error::new(ErrorKind::Forked, message), Some(&self.locks)))
     }
 
-    /// The guard of the library; an exception after its release.
-    fn held(&self, py: Python<'_>) -> PyResult<Arc<leasehold::Guard>> {
-        self.lock().clone().ok_or_else(|| released(py, self))
+    /// The guard of the library, whose end is somebody else's work now; `None` after its release, and while another call
+    /// uses it.
+    pub fn take(&self) -> Option<leasehold::Guard> {
+        self.hold.take_guard()
     }
 
     pub fn name(&self) -> &str {
@@ -82,35 +103,60 @@ impl Guard {
         self.token
     }
 
+    /// What `look` says of the hold; an exception after its release.
+    pub fn look<T>(&self, py: Python<'_>, look: impl FnOnce(&leasehold::Guard) -> T) -> PyResult<T> {
+        self.refuse_child(py)?;
+        self.hold.look(look).ok_or_else(|| released(py, self))
+    }
+
     pub const fn locks(&self) -> &Py<Locks> {
         &self.locks
     }
 
-    /// The release of this hold; `None` if it was released before.
-    pub fn release(&self, py: Python<'_>) -> Option<Operation> {
-        let held = self.lock().take()?;
-        let (locks, at_least) = (self.locks.clone_ref(py), self.at_least);
-        let release = async move {
-            // While another thread confirms or extends the hold, the end of that call releases it.
-            let Some(guard) = Arc::into_inner(held) else { return Ok(()) };
-            match at_least {
-                Some(at_least) => guard.release_at_least(at_least).await,
-                None => guard.release().await,
+    /// The release of this hold; `None` if it was released before. It begins when it is polled, or dropped.
+    pub fn release(&self, py: Python<'_>) -> PyResult<Option<Operation>> {
+        self.refuse_child(py)?;
+        Ok(self.hold.release().map(|release| self.operation(py, release, |py, ()| Ok(py.None()))))
+    }
+
+    /// A call about this hold. A loss that it reports is kept.
+    fn operation<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        call: impl Future<Output = Result<T, Error>> + Send + 'static,
+        finish: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> Operation {
+        let (locks, known_loss) = (self.locks.clone_ref(py), Arc::clone(&self.loss));
+        Operation::new(call, move |py, result| match result {
+            Ok(result) => finish(py, result),
+            Err(error) => {
+                if let ErrorKind::Lost(loss) = error.kind() {
+                    *known_loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss.as_str());
+                }
+                Err(exception(py, &error, Some(&locks)))
             }
-        };
-        Some(Operation::new(release, move |py, result| match result {
-            Ok(()) => Ok(py.None()),
-            Err(error) => Err(exception(py, &error, Some(&locks))),
-        }))
+        })
+    }
+
+    /// The error of a call that begins after the release.
+    pub fn released_error(&self) -> Error {
+        let message = format!("the hold of {:?} with token {} was released before", self.name, self.token);
+        Error::new(ErrorKind::Invalid, message)
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if self.forks != forks() {
-            // The hold, with the threads and connections that keep it, belongs to the parent process.
-            std::mem::forget(held);
+        if self.hold.is_released() || self.hold.is_of_parent() {
+            return;
+        }
+        let is_ending = Python::try_attach(|py| {
+            static IS_FINALIZING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+            let is_finalizing = IS_FINALIZING.import(py, "sys", "is_finalizing")?;
+            is_finalizing.call0()?.is_truthy()
+        });
+        if is_ending.is_none_or(|is_ending| is_ending.unwrap_or(true)) {
+            end_all_waits();
         }
     }
 }
@@ -118,97 +164,184 @@ impl Drop for Guard {
 #[pymethods]
 impl Guard {
     /// Whether the hold is certainly valid now. Asks no server.
-    fn check(&self) -> bool {
-        self.lock().as_ref().is_some_and(|guard| self.forks == forks() && guard.check())
+    ///
+    /// >>> import leasehold
+    /// >>> guard = leasehold.connect("memory:").mutex("order/17").acquire()
+    /// >>> guard.check()
+    /// True
+    /// >>> guard.release()
+    /// >>> guard.check()
+    /// False
+    pub fn check(&self) -> bool {
+        self.hold.check()
     }
 
     /// Whether this guard was released.
     #[getter]
-    fn released(&self) -> bool {
-        self.lock().is_none()
+    pub fn released(&self) -> bool {
+        self.hold.is_released()
+    }
+
+    /// The engine: `redis`, for example.
+    #[getter]
+    fn engine(&self) -> &'static str {
+        self.locks.get().engine()
     }
 
     /// Seconds for which the hold is certainly valid; `None`: without a limit.
     #[getter]
     fn remaining(&self, py: Python<'_>) -> PyResult<Option<f64>> {
-        Ok(self.held(py)?.remaining().map(|remaining| remaining.as_secs_f64()))
+        self.look(py, |guard| guard.remaining().map(|remaining| remaining.as_secs_f64()))
     }
 
     /// What was wrong at the last renewal.
     #[getter]
     fn trouble(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        Ok(self.held(py)?.trouble())
+        self.look(py, leasehold::Guard::trouble)
     }
 
     /// Releases the hold, and waits until the engine has confirmed it.
+    ///
+    /// >>> import leasehold
+    /// >>> guard = leasehold.connect("memory:").mutex("order/17").acquire()
+    /// >>> guard.release()
     #[pyo3(name = "release")]
     fn release_blocking(&self, py: Python<'_>) -> PyResult<()> {
         self.release_async(py)?.wait_now(py).map(drop)
     }
 
+    /// `release`, for tasks.
+    ///
+    /// >>> import asyncio, leasehold
+    /// >>> async def main():
+    /// ...     guard = await leasehold.connect("memory:").mutex("order/17").acquire_async()
+    /// ...     await guard.release_async()
+    /// >>> asyncio.run(main())
     fn release_async(&self, py: Python<'_>) -> PyResult<Operation> {
-        self.release(py).ok_or_else(|| released(py, self))
+        self.release(py)?.ok_or_else(|| released(py, self))
     }
 
     /// Asks the engine whether the hold is valid, and renews it.
+    ///
+    /// >>> import leasehold
+    /// >>> guard = leasehold.connect("memory:").mutex("order/17").acquire()
+    /// >>> guard.confirm()
     fn confirm(&self, py: Python<'_>) -> PyResult<()> {
         self.confirm_async(py)?.wait_now(py).map(drop)
     }
 
+    /// `confirm`, for tasks.
+    ///
+    /// >>> import asyncio, leasehold
+    /// >>> async def main():
+    /// ...     guard = await leasehold.connect("memory:").mutex("order/17").acquire_async()
+    /// ...     await guard.confirm_async()
+    /// ...     await guard.release_async()
+    /// >>> asyncio.run(main())
     fn confirm_async(&self, py: Python<'_>) -> PyResult<Operation> {
-        let (guard, locks) = (self.held(py)?, self.locks.clone_ref(py));
-        Ok(Operation::new(async move { guard.confirm().await }, move |py, result| match result {
-            Ok(()) => Ok(py.None()),
-            Err(error) => Err(exception(py, &error, Some(&locks))),
-        }))
+        self.look(py, |_| ())?;
+        let (hold, released) = (Arc::downgrade(&self.hold), self.released_error());
+        let confirm = async move {
+            // Borrowed only when the call begins: a call that nobody awaits does not delay the release.
+            let Some(held) = hold.upgrade().and_then(|hold| hold.borrow()) else { return Err(released) };
+            held.guard().confirm().await
+        };
+        Ok(self.operation(py, confirm, |py, ()| Ok(py.None())))
     }
 
     /// Makes the hold last for at least `time` from now on.
+    ///
+    /// >>> import leasehold
+    /// >>> guard = leasehold.connect("memory:").mutex("order/17").acquire()
+    /// >>> guard.extend(120) > 60
+    /// True
     fn extend(&self, py: Python<'_>, time: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         self.extend_async(py, time)?.wait_now(py)
     }
 
+    /// `extend`, for tasks.
+    ///
+    /// >>> import asyncio, leasehold
+    /// >>> async def main():
+    /// ...     guard = await leasehold.connect("memory:").mutex("order/17").acquire_async()
+    /// ...     await guard.extend_async(120)
+    /// ...     await guard.release_async()
+    /// >>> asyncio.run(main())
     fn extend_async(&self, py: Python<'_>, time: &Bound<'_, PyAny>) -> PyResult<Operation> {
         let time = duration("time", Some(time))?.unwrap_or_default();
-        let (guard, locks) = (self.held(py)?, self.locks.clone_ref(py));
-        Ok(Operation::new(async move { guard.extend(time).await }, move |py, result| match result {
-            Ok(deadline) => {
-                #[expect(clippy::disallowed_methods, reason = "Python has no such moments: seconds from now")]
-                let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-                Ok(left.map(|left| left.as_secs_f64()).into_pyobject(py)?.into_any().unbind())
-            }
-            Err(error) => Err(exception(py, &error, Some(&locks))),
+        self.look(py, |_| ())?;
+        let (hold, released) = (Arc::downgrade(&self.hold), self.released_error());
+        let extend = async move {
+            let Some(held) = hold.upgrade().and_then(|hold| hold.borrow()) else { return Err(released) };
+            held.guard().extend(time).await
+        };
+        Ok(self.operation(py, extend, |py, deadline| {
+            #[expect(clippy::disallowed_methods, reason = "Python has no such moments: seconds from now")]
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            Ok(left.map(|left| left.as_secs_f64()).into_pyobject(py)?.into_any().unbind())
         }))
     }
 
-    /// The loss of the hold, as an event.
+    /// The loss of the hold, as an event. It does not keep the hold.
     #[getter]
     fn lost(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         static LOST: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = slf.py();
-        Ok(LOST.import(py, "leasehold._lost", "Lost")?.call1((slf,))?.unbind())
+        let new_event =
+            || Ok::<_, PyErr>(LOST.import(py, "leasehold._lost", "Lost")?.call1((slf,))?.unbind());
+        Ok(slf.get().lost.get_or_try_init(py, new_event)?.clone_ref(py))
+    }
+
+    /// Why the hold was lost, as far as a call has reported it.
+    #[getter]
+    fn _loss(&self) -> Option<&'static str> {
+        *self.loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The operation that results in the reason when the hold is lost. It does not keep the hold.
     fn _lost(&self, py: Python<'_>) -> PyResult<Operation> {
-        let lost = self.held(py)?.lost();
+        let lost = self.look(py, leasehold::Guard::lost)?;
         Ok(Operation::new(lost, |py, loss| Ok(loss.as_str().into_pyobject(py)?.into_any().unbind())))
     }
 
     /// Calls `callback` with the reason when the hold is lost, on a thread for callbacks.
+    ///
+    /// >>> import leasehold
+    /// >>> guard = leasehold.connect("memory:").mutex("order/17").acquire()
+    /// >>> guard.on_lost(lambda reason: print("stop:", reason))
+    /// >>> guard.release()
     fn on_lost(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        let callback = move |loss: leasehold::Loss| {
-            // `None`: the interpreter ends.
-            Python::try_attach(|py| {
-                if let Err(error) = callback.call1(py, (loss.as_str(),)) {
-                    error.write_unraisable(py, Some(callback.bind(py)));
-                }
-            });
-        };
-        self.held(py)?.on_lost(callback).map_err(|error| exception(py, &error, Some(&self.locks)))
+        self.refuse_child(py)?;
+        let call = self.callbacks.add(py, callback)?;
+        let registered = self.look(py, |guard| guard.on_lost(call))?;
+        registered.map_err(|error| exception(py, &error, Some(&self.locks)))
     }
 
     fn __repr__(&self) -> String {
         format!("<leasehold.Guard {:?}, token {}>", self.name, self.token)
+    }
+
+    /// A guard that was acquired before the block: the end of the block releases it.
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*exception))]
+    fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
+        leave(py, self.release(py), exception)
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(not_pickled("guard", "request"))
+    }
+
+    /// A callback may refer to this guard: without this the hold of a dropped guard would never be released.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.locks)?;
+        self.callbacks.traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        self.callbacks.clear();
     }
 }

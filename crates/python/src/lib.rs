@@ -2,10 +2,19 @@
 //! (`python/leasehold`) have what needs no Rust: context managers of tasks, decorators, exceptions.
 #![expect(unreachable_pub, reason = "the classes are documented for Python, in `python/leasehold`")]
 
+mod all;
 mod arguments;
+mod blocks;
+mod callbacks;
+mod election;
 mod errors;
 mod guard;
+mod hold;
+mod inspect;
 mod locks;
+mod log;
+mod metrics;
+mod once;
 mod operation;
 mod request;
 mod thread_wait;
@@ -17,10 +26,23 @@ use pyo3::prelude::*;
 mod _leasehold {
     #[pymodule_export]
     use crate::{
+        all::{All, Guards},
+        election::{Election, Leading, Watch},
         guard::Guard,
+        inspect::{break_hold, diagnose, guarantee, holder, list, show},
         locks::{Locks, Owner, forked},
+        log::flush_log,
+        metrics::{record_metrics, recorded_metrics},
+        once::Once,
         operation::Operation,
         request::Request,
         wakers::WakeQueue,
     };
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::log::install();
+        module.add("_at_exit", crate::hold::AtExit)
+    }
 }

@@ -3,9 +3,10 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicU32, Ordering},
     },
+    task::{Context, Waker},
     thread::ThreadId,
     time::Duration,
 };
@@ -16,8 +17,14 @@ use pyo3::{exceptions::PyValueError, prelude::*};
 use crate::{
     arguments::{duration, optional_text, text},
     errors::exception,
+    hold::forget_holds,
+    metrics::Recorder,
     operation::Operation,
 };
+
+/// For how long the locks of an interpreter that ends wait for releases before they report the holds lost: longer than
+/// the process lives after that.
+const LAST_RELEASES: Duration = Duration::from_secs(10);
 
 /// How many forks lead to this process, as `os.register_at_fork` counts them.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -26,6 +33,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 #[pyfunction]
 pub fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    forget_holds();
 }
 
 pub fn forks() -> u32 {
@@ -37,7 +45,7 @@ pub fn forks() -> u32 {
 pub struct Locks {
     settings: Settings,
     engine: &'static str,
-    connected: Mutex<Connected>,
+    connected: Arc<Mutex<Connected>>,
     /// The names inside whose `with` blocks each thread or task is.
     pub entered: Mutex<HashMap<(Entrant, String), Entered>>,
 }
@@ -54,6 +62,8 @@ pub enum Entrant {
 pub struct Entered {
     pub is_exclusive: bool,
     pub depth: usize,
+    /// Of the process that entered it. A forked child is in no block of its parent.
+    pub forks: u32,
 }
 
 struct Connected {
@@ -107,6 +117,9 @@ impl Settings {
             }
             None => connect,
         };
+        if let Some(recorder) = Recorder::new() {
+            connect = connect.observe(recorder);
+        }
         connect.connect(&self.url)
     }
 }
@@ -121,11 +134,53 @@ impl Locks {
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         if connected.forks != forks() {
             let locks = self.settings.connect().map_err(|error| exception(py, &error, None))?;
-            let inherited = std::mem::replace(&mut *connected, Connected { forks: forks(), locks });
-            // To drop it would act on threads that this process does not have.
-            std::mem::forget(inherited);
+            *connected = Connected { forks: forks(), locks };
         }
         Ok(connected.locks.clone())
+    }
+}
+
+/// A call on `locks`, whose errors become exceptions.
+pub fn fallible<T: Send + 'static>(
+    locks: &Py<Locks>,
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    finish: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+) -> Operation {
+    let locks = Python::attach(|py| locks.clone_ref(py));
+    Operation::new(work, move |py, result| match result {
+        Ok(value) => finish(py, value),
+        Err(error) => Err(exception(py, &error, Some(&locks))),
+    })
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        if self.forks != forks() {
+            // To drop the last reference would act on threads that this process does not have.
+            std::mem::forget(self.locks.clone());
+        }
+    }
+}
+
+/// All locks of this process, for its end.
+static CONNECTED: Mutex<Vec<Weak<Mutex<Connected>>>> = Mutex::new(Vec::new());
+
+fn register(connected: &Arc<Mutex<Connected>>) {
+    let mut all = CONNECTED.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|other| other.strong_count() > 0);
+    all.push(Arc::downgrade(connected));
+}
+
+/// Ends all waits of this process, which ends: nobody would use what they are granted.
+pub fn end_waits() {
+    let all = std::mem::take(&mut *CONNECTED.lock().unwrap_or_else(PoisonError::into_inner));
+    for connected in all.iter().filter_map(Weak::upgrade) {
+        let connected = connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if connected.forks == forks() {
+            // The first poll ends the waits. The rest, to wait for the releases, is done at the exit of the process.
+            let mut close = Box::pin(connected.locks.close(LAST_RELEASES));
+            let _ = close.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }
     }
 }
 
@@ -162,7 +217,8 @@ impl Locks {
         };
         let locks = settings.connect().map_err(|error| exception(py, &error, None))?;
         let engine = locks.profile().engine;
-        let connected = Mutex::new(Connected { forks: forks(), locks });
+        let connected = Arc::new(Mutex::new(Connected { forks: forks(), locks }));
+        register(&connected);
         Ok(Self { settings, engine, connected, entered: Mutex::default() })
     }
 
@@ -203,11 +259,7 @@ impl Locks {
 
     fn _ping(slf: &Bound<'_, Self>) -> PyResult<Operation> {
         let locks = slf.get().native(slf.py())?;
-        let this = slf.clone().unbind();
-        Ok(Operation::new(async move { locks.ping().await }, move |py, result| match result {
-            Ok(()) => Ok(py.None()),
-            Err(error) => Err(exception(py, &error, Some(&this))),
-        }))
+        Ok(fallible(slf.as_unbound(), async move { locks.ping().await }, |py, ()| Ok(py.None())))
     }
 
     fn _close(&self, py: Python<'_>, limit: &Bound<'_, PyAny>) -> PyResult<Operation> {
@@ -221,6 +273,12 @@ impl Locks {
 }
 
 /// An identity that takes a lock again while it holds it.
+///
+/// >>> import leasehold
+/// >>> owner, locks = leasehold.Owner("worker"), leasehold.connect("memory:")
+/// >>> with locks.mutex("a", owner=owner), locks.mutex("a", owner=owner) as again:
+/// ...     again.check(), owner.label
+/// (True, 'worker')
 #[pyclass(frozen, module = "leasehold")]
 pub struct Owner(pub leasehold::Owner);
 

@@ -2,19 +2,24 @@
 
 use std::{
     collections::hash_map::Entry,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread::ThreadId,
     time::Duration,
 };
 
 use leasehold::Error;
-use pyo3::{exceptions::PyTypeError, prelude::*, types::PyTuple};
+use pyo3::{
+    exceptions::{PyRuntimeError, PyTypeError},
+    prelude::*,
+    types::{PyDict, PyTuple},
+};
 
 use crate::{
     arguments::{duration, text},
+    blocks::leave,
     errors::exception,
     guard::Guard,
-    locks::{Entered, Entrant, Locks, Owner},
+    locks::{Entered, Entrant, Locks, Owner, forks},
     operation::Operation,
 };
 
@@ -25,8 +30,15 @@ pub struct Request {
     name: String,
     kind: Kind,
     options: Options,
-    /// The guards of the `with` blocks that run, of all threads.
-    blocks: Mutex<Vec<(ThreadId, Py<Guard>)>>,
+    /// The `with` blocks that run, of all threads.
+    blocks: Mutex<Vec<Block>>,
+}
+
+/// A `with` block that runs.
+struct Block {
+    /// The thread that entered it.
+    thread: ThreadId,
+    guard: Py<Guard>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,8 +61,40 @@ struct Options {
     owner: Option<OwnerOption>,
 }
 
+impl Options {
+    /// The keywords that give these options.
+    fn keywords<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let keywords = PyDict::new(py);
+        let durations = [
+            ("ttl", self.ttl),
+            ("wait", self.wait),
+            ("at_least", self.at_least),
+            ("renew_every", self.renew_every),
+            ("max_hold", self.max_hold),
+        ];
+        for (key, duration) in durations {
+            if let Some(duration) = duration {
+                keywords.set_item(key, duration.as_secs_f64())?;
+            }
+        }
+        keywords.set_item("renew", self.renew)?;
+        keywords.set_item("attempts", self.attempts)?;
+        keywords.set_item("max_waiting", self.max_waiting)?;
+        match &self.owner {
+            Some(OwnerOption::Label(label)) => keywords.set_item("owner", label)?,
+            Some(OwnerOption::Identity(_)) => {
+                return Err(PyTypeError::new_err(
+                    "a leasehold.Owner is of one process: a request with it cannot be pickled; give owner= a str",
+                ));
+            }
+            None => {}
+        }
+        Ok(keywords)
+    }
+}
+
 /// The owner of each hold.
-enum OwnerOption {
+pub enum OwnerOption {
     /// A new identity for each hold, with this text.
     Label(String),
     Identity(leasehold::Owner),
@@ -146,11 +190,11 @@ impl Request {
         }
         let entered = self.locks.get().entered.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(outer) = entered.get(&(entrant, self.name.clone())) else { return Ok(()) };
-        if !outer.is_exclusive && self.kind == Kind::Read {
+        if outer.forks != forks() || (!outer.is_exclusive && self.kind == Kind::Read) {
             return Ok(());
         }
         let who = match entrant {
-            Entrant::Thread(_) => "thread",
+            Entrant::Thread(_) => "thread, or a task of its event loop,",
             Entrant::Task(_) => "task",
         };
         let message = format!(
@@ -167,7 +211,11 @@ impl Request {
         }
         let mut entered = self.locks.get().entered.lock().unwrap_or_else(PoisonError::into_inner);
         let is_exclusive = self.kind != Kind::Read;
-        let block = entered.entry((entrant, self.name.clone())).or_insert(Entered { is_exclusive, depth: 0 });
+        let none = || Entered { is_exclusive, depth: 0, forks: forks() };
+        let block = entered.entry((entrant, self.name.clone())).or_insert_with(none);
+        if block.forks != forks() {
+            *block = none();
+        }
         block.depth += 1;
         block.is_exclusive |= is_exclusive;
     }
@@ -233,12 +281,42 @@ impl Request {
         Ok(Self { locks, name: text("name", name)?, kind, options, blocks: Mutex::default() })
     }
 
+    /// The name.
     #[getter]
     fn name(&self) -> &str {
         &self.name
     }
 
+    /// A pickled request connects by the URL and options of its locks.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        let (py, this) = (slf.py(), slf.get());
+        let options = this.options.keywords(py)?;
+        let kind = match this.kind {
+            Kind::Mutex => "mutex".into_pyobject(py)?.into_any(),
+            Kind::Read => "read".into_pyobject(py)?.into_any(),
+            Kind::Write => "write".into_pyobject(py)?.into_any(),
+            Kind::Permits { count, limit } => (count, limit).into_pyobject(py)?.into_any(),
+        };
+        let arguments = (&this.locks, kind, &this.name).into_pyobject(py)?;
+        let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
+        Ok((new, (slf.get_type(), arguments, options).into_pyobject(py)?.into_any()))
+    }
+
+    /// It never changes.
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __deepcopy__(slf: Py<Self>, memo: &Bound<'_, PyAny>) -> Py<Self> {
+        let _ = memo;
+        slf
+    }
+
     /// Acquires: blocks this thread. `wait` replaces the wait of the request.
+    ///
+    /// >>> import leasehold
+    /// >>> guard = leasehold.connect("memory:").mutex("order/17").acquire()
+    /// >>> guard.release()
     #[pyo3(signature = (wait = None))]
     fn acquire(slf: &Bound<'_, Self>, wait: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         let wait = slf.get().wait_of(wait)?;
@@ -263,49 +341,61 @@ impl Request {
         Self::operation(slf, Wait::No)
     }
 
+    /// Records that a task entered a block. Its thread must not block either: then the task could not leave.
     fn _enter(&self, task: usize) {
         self.enter(Entrant::Task(task));
+        self.enter(Entrant::Thread(this_thread()));
     }
 
     fn _leave(&self, task: usize) {
         self.leave(Entrant::Task(task));
+        self.leave(Entrant::Thread(this_thread()));
     }
 
     /// Native, so that no signal handler can run between the grant and the beginning of the block.
     fn __enter__(slf: &Bound<'_, Self>) -> PyResult<Py<Guard>> {
         let (py, this, thread) = (slf.py(), slf.get(), this_thread());
-        this.refuse_nested(py, Entrant::Thread(thread))?;
-        let guard = Self::operation(slf, this.default_wait())?.wait_now(py)?;
+        let wait = this.default_wait();
+        if !matches!(wait, Wait::No) {
+            this.refuse_nested(py, Entrant::Thread(thread))?;
+        }
+        let guard = Self::operation(slf, wait)?.wait_now(py)?;
         let guard = guard.into_bound(py).cast_into::<Guard>()?.unbind();
-        let mut blocks = this.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        blocks.push((thread, guard.clone_ref(py)));
-        drop(blocks);
+        this.lock_blocks().push(Block { thread, guard: guard.clone_ref(py) });
         this.enter(Entrant::Thread(thread));
         Ok(guard)
     }
 
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
-        let thread = this_thread();
-        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        let block = blocks.iter().rposition(|(of, _)| *of == thread).map(|index| blocks.remove(index).1);
-        drop(blocks);
-        let Some(guard) = block else {
-            return Err(PyTypeError::new_err("this thread is not in a `with` block of this request"));
-        };
+        let Block { thread, guard } = self.take_block()?;
         self.leave(Entrant::Thread(thread));
-        // The block may have released the hold itself.
-        let Some(release) = guard.get().release(py) else { return Ok(false) };
-        let released = release.wait_now(py);
-        // An exception of the block is worth more than that of the release, which follows from it or comes too late.
-        if exception.get_item(0).is_ok_and(|kind| !kind.is_none()) {
-            return Ok(false);
-        }
-        released.map(|_| false)
+        leave(py, guard.get().release(py), exception)
     }
 }
 
-fn owner_of(owner: &Bound<'_, PyAny>) -> PyResult<OwnerOption> {
+impl Request {
+    fn lock_blocks(&self) -> MutexGuard<'_, Vec<Block>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the last `with` block of this thread. A framework may leave a block in another thread than it has entered
+    /// it: the only block there is.
+    fn take_block(&self) -> PyResult<Block> {
+        let mut blocks = self.lock_blocks();
+        let thread = this_thread();
+        let last = blocks.iter().rposition(|block| block.thread == thread);
+        let index = last.or_else(|| (blocks.len() == 1).then_some(0)).ok_or_else(|| {
+            PyRuntimeError::new_err(
+                "this thread is in no `with` block of this request, but other threads are in several: make a \
+                 request for each block",
+            )
+        })?;
+        Ok(blocks.remove(index))
+    }
+}
+
+pub fn owner_of(owner: &Bound<'_, PyAny>) -> PyResult<OwnerOption> {
     if let Ok(owner) = owner.cast::<Owner>() {
         return Ok(OwnerOption::Identity(owner.get().0.clone()));
     }

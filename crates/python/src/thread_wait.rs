@@ -66,12 +66,11 @@ fn block_main_thread(mut work: Work) -> PyResult<Finish> {
         if let Poll::Ready(finish) = work.as_mut().poll(&mut context) {
             return Ok(finish);
         }
-        loop {
-            match poll(&mut [PollFd::new(&event.descriptor, PollFlags::IN)], Some(&pause)) {
-                Ok(0) | Err(Errno::INTR) => Python::attach(|py| py.check_signals())?,
-                Ok(_) => break,
-                Err(errno) => return Err(PyOSError::new_err(errno.raw_os_error())),
-            }
+        match poll(&mut [PollFd::new(&event.descriptor, PollFlags::IN)], Some(&pause)) {
+            // A handler may wait itself, by the same descriptor: so `work` is polled after it.
+            Ok(0) | Err(Errno::INTR) => Python::attach(|py| py.check_signals())?,
+            Ok(_) => {}
+            Err(errno) => return Err(PyOSError::new_err(errno.raw_os_error())),
         }
         let _ = rustix::io::read(&event.descriptor, &mut [0; 8]);
     }

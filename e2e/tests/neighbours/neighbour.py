@@ -13,6 +13,10 @@ what, kind, where, name = sys.argv[1:5]
 
 
 def lock_of_redis():
+    if kind == "leasehold":
+        import leasehold
+
+        return leasehold.connect(f"redis://127.0.0.1:{where}").mutex(name)
     import redis
 
     server = redis.Redis(port=int(where))

@@ -65,6 +65,13 @@ static PACKAGES: LazyLock<PathBuf> = LazyLock::new(|| {
     dir
 });
 
+/// The Python into which `cargo xtask python` installs the wheel of our module, as the nightly tier does.
+fn python_of_the_wheel() -> Command {
+    let python = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python").join("tests/bin/python");
+    assert!(python.exists(), "{} is missing: run cargo xtask python", python.display());
+    Command::new(python)
+}
+
 pub(crate) fn installed(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| {
         panic!(
@@ -83,7 +90,7 @@ impl Neighbour {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
         let is_node = ["redlock4", "redlock5", "mutex", "semaphore"].contains(&kind);
         let (program, script) = if is_node { ("node", "neighbour.cjs") } else { ("python3", "neighbour.py") };
-        let mut command = Command::new(program);
+        let mut command = if kind == "leasehold" { python_of_the_wheel() } else { Command::new(program) };
         command.arg(folder.join(script)).args([what, kind, dir, name, &sections.to_string()]);
         Self::run(command)
     }

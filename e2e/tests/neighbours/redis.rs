@@ -30,6 +30,17 @@ fn redis_py() {
     take_turns("redis-py", "");
 }
 
+/// Our Python module, beside redis-py and beside our clients in Rust.
+#[test]
+fn the_python_module() {
+    let server = RedisServer::start(&[]);
+    let port = server.port().to_string();
+    let kinds = ["leasehold", "leasehold", "redis-py"];
+    let theirs = kinds.map(|kind| Neighbour::start(kind, "turns", &port, "shared", SECTIONS)).into();
+    let ours: Vec<_> = (0..OF_EACH).map(|_| locks(&server, "")).collect();
+    turns::take_turns(&server, (&ours, |locks| locks.mutex("shared")), theirs, SECTIONS);
+}
+
 /// Its waiters sleep until a release wakes them.
 #[test]
 fn python_redis_lock() {

@@ -16,6 +16,7 @@ pub(super) const REDIS: &[&str] = &[
     "redis-crowd",
     "redis-names",
     "redis-languages",
+    "python",
     "redis-holds",
 ];
 pub(super) const REDIS_GROUPS: &[&str] =
@@ -30,10 +31,15 @@ pub(super) const OTHERS: &[&str] =
     &["mysql-free", "mysql-waiters", "sqlite-free", "sqlite-handover", "engines"];
 pub(super) const BUILD: &[&str] = &["build"];
 
-/// Builds the command, whose start, size and build are measured too.
-pub(super) fn build(night: &Night<'_>) -> Result<(), String> {
+/// Builds the programs that these benches measure: the command, whose start, size and build are measured too, and the
+/// wheel of the Python module.
+pub(super) fn build(night: &Night<'_>, benches: &[&str]) -> Result<(), String> {
     let mut command = night.workspace.cargo("build");
-    succeed(command.args(["--quiet", "--release", "--locked", "-p", "leasehold-cli"]))
+    succeed(command.args(["--quiet", "--release", "--locked", "-p", "leasehold-cli"]))?;
+    if benches.contains(&"python") {
+        succeed(night.workspace.cargo("xtask").args(["python", "wheel"]))?;
+    }
+    Ok(())
 }
 
 /// Runs this bench.

@@ -179,7 +179,7 @@ impl Part {
                 circle.run(night, share, |batch| mutants::run(steps, workspace, batch))
             }
             Work::Bench(heading, benches) => {
-                steps.step(&format!("build for benches, {heading}"), || bench::build(night))?;
+                steps.step(&format!("build for benches, {heading}"), || bench::build(night, benches))?;
                 let names: Vec<String> = benches.iter().map(|&bench| bench.to_owned()).collect();
                 let circle = Circle { part: self.name, pieces: &names, batch: 1 };
                 circle.run(night, share, |batch| {

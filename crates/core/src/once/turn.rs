@@ -1,6 +1,6 @@
 //! Waits until the result is stored or it is the turn of this run, runs the work, and stores its result.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, time::Duration};
 
 use super::Once;
 use crate::{
@@ -82,5 +82,50 @@ impl Look for Once {
 
     async fn look(&self) -> Result<ControlFlow<Vec<u8>>, Error> {
         Ok(self.stored().await?.map_or(ControlFlow::Continue(()), ControlFlow::Break))
+    }
+}
+
+/// The turn of a run, for bindings of other languages: their work is no closure of Rust.
+#[doc(hidden)]
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OnceTurn {
+    /// An earlier run did the work: this is its stored result.
+    Stored(Vec<u8>),
+    /// The work is to run under this guard. If the guard is dropped, the next run is told that this one was abandoned.
+    Run(Guard),
+}
+
+/// [`Once::run`] in single steps.
+#[doc(hidden)]
+impl Once {
+    /// Waits until the result is stored, or until it is the turn of this run; with `limit` for at most that long; with
+    /// a `limit` of zero not at all. Errors and cancel safety are those of [`Once::run`] before the work.
+    pub async fn begin(self, limit: Option<Duration>) -> Result<OnceTurn, Error> {
+        let waiting = match limit {
+            None => Waiting::UntilDone,
+            Some(Duration::ZERO) => Waiting::Never,
+            Some(limit) => Waiting::AtMost(limit),
+        };
+        Ok(match self.turn(waiting).await? {
+            Turn::Done(bytes) => OnceTurn::Stored(bytes),
+            Turn::Run(mut guard, ()) => {
+                guard.set_working(true);
+                OnceTurn::Run(guard)
+            }
+        })
+    }
+
+    /// Stores the result of work that ran under `guard`, in the step that releases the name. Its errors are those of
+    /// [`OnceError::NotStored`].
+    pub async fn store(self, mut guard: Guard, bytes: Vec<u8>) -> Result<(), Error> {
+        guard.set_working(false);
+        guard.release_with_memo(self.memo(bytes)?).await
+    }
+
+    /// Releases the name after work that failed. Nothing is stored.
+    pub async fn give_up(mut guard: Guard) -> Result<(), Error> {
+        guard.set_working(false);
+        guard.release().await
     }
 }

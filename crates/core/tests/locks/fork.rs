@@ -49,6 +49,39 @@ fn a_forked_child_has_no_part_in_later_locks() {
     }
 }
 
+/// A server that forks its workers while it holds a lock: if the workers had the lock, too, it would stay taken after the
+/// server was killed.
+#[test]
+#[cfg(feature = "file")]
+#[expect(unsafe_code, reason = "fork is what is tested; the child only waits and ends")]
+fn a_forked_child_does_not_keep_the_lock_that_its_parent_holds() {
+    use leasehold_core::{Env, Locks, file::FileEngine};
+    let dir = tempfile::tempdir().unwrap();
+    let engine = FileEngine::open(Some(dir.path().join("locks")), Env::system()).unwrap();
+    let locks = Locks::new(std::sync::Arc::new(engine));
+    let guard = locks.mutex("job").blocking().acquire().unwrap();
+    let (mut started, start) = std::io::pipe().unwrap();
+    // SAFETY: the child runs only this block.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Child => loop {
+            // SAFETY: these are system calls; the descriptor is open.
+            unsafe {
+                libc::write(std::os::fd::AsRawFd::as_raw_fd(&start), [1_u8].as_ptr().cast(), 1);
+                libc::pause();
+            }
+        },
+        ForkResult::Parent { child } => {
+            std::io::Read::read_exact(&mut started, &mut [0]).unwrap();
+            let has_lock = has_locks(child, dir.path());
+            let is_held = has_locks(nix::unistd::getpid(), dir.path());
+            nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).unwrap();
+            waitpid(child, None).unwrap();
+            assert!(!has_lock && is_held && guard.check());
+            guard.release_blocking().unwrap();
+        }
+    }
+}
+
 #[test]
 #[expect(unsafe_code, reason = "fork is what is tested; the child only calls this library and _exit")]
 fn a_forked_child_has_no_lock_and_ends_none() {

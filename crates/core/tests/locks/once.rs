@@ -10,7 +10,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Env, Guard, Locks, MAX_MEMO_BYTES, MemoKind, Modes, NewMemo, OnceError, Previous, Ran,
+    Env, Guard, Locks, MAX_MEMO_BYTES, MemoKind, Modes, NewMemo, Once, OnceError, OnceTurn, Previous, Ran,
     memory::MemoryStore,
 };
 use leasehold_testkit::{
@@ -447,4 +447,29 @@ fn a_run_that_is_dropped_at_any_poll_stores_all_or_nothing() {
     holder.release_blocking().unwrap();
     world.assert_no_leftovers();
     assert!(poll_once(std::pin::pin!(other.once("k").stored())).unwrap().unwrap().is_none());
+}
+
+#[test]
+fn a_run_in_single_steps_stores_its_result_gives_up_or_is_abandoned() {
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, ..) = new_client(&store, &env);
+        let begin = async || match locks.once("k").begin(None).await.unwrap() {
+            OnceTurn::Run(guard) => guard,
+            other => panic!("nothing is stored: {other:?}"),
+        };
+        drop(begin().await);
+        let guard = begin().await;
+        assert_eq!(guard.previous(), Previous::Abandoned, "it was dropped while it worked");
+        assert!(locks.once("k").begin(Some(Duration::ZERO)).await.unwrap_err().is_taken());
+        assert!(locks.once("k").begin(Some(Duration::from_secs(1))).await.unwrap_err().is_timed_out());
+        Once::give_up(guard).await.unwrap();
+        let guard = begin().await;
+        assert_eq!(guard.previous(), Previous::Clean, "its failure was reported");
+        locks.once("k").store(guard, b"result".to_vec()).await.unwrap();
+        let OnceTurn::Stored(result) = locks.once("k").begin(None).await.unwrap() else {
+            panic!("it is stored")
+        };
+        assert_eq!(result, b"result");
+    });
 }

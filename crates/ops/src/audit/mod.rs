@@ -35,7 +35,8 @@ const OPEN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 /// let audit = Audit::open(&path, Journal::None)?;
 /// audit.write(vec![("event", "intent".into()), ("name", "deploy".into())])?;
 /// assert_eq!(std::fs::read_to_string(&path)?, "{\"event\":\"intent\",\"name\":\"deploy\"}\n");
-/// # std::fs::remove_dir_all(&dir)
+/// # std::fs::remove_dir_all(&dir)?;
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Audit {

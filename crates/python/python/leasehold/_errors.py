@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 if TYPE_CHECKING:
     from leasehold._leasehold import Locks
@@ -13,7 +13,17 @@ class LockError(Exception):
 
     ``kind`` is one word for programs and metrics: ``"timed_out"``, for example. ``name`` is the name of the lock and
     ``engine`` its engine, where the error concerns one.
+
+    >>> import leasehold
+    >>> try:
+    ...     leasehold.connect("rediss:/")
+    ... except leasehold.LockError as error:
+    ...     print(error.kind)
+    misconfigured
     """
+
+    #: What the work returned, if it is done and its result is not stored: see ``Once``.
+    result: Any = None
 
     def __init__(
         self,
@@ -23,15 +33,16 @@ class LockError(Exception):
         name: Optional[str] = None,
         engine: Optional[str] = None,
         reason: Optional[str] = None,
+        locks: Optional[Locks] = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.name = name
         self.engine = engine
         self.reason = reason
-        self._locks: Optional[Locks] = None
+        self._locks = locks
 
-    def __reduce__(self):  # type: ignore[no-untyped-def]
+    def __reduce__(self) -> Any:
         return (_rebuild, (type(self), str(self), self.kind, self.name, self.engine, self.reason))
 
 
@@ -39,7 +50,18 @@ class Busy(LockError):
     """Somebody else holds the name, or the queue is as long as ``max_waiting`` allows.
 
     ``holder`` and ``age`` ask the engine when they are read for the first time.
+
+    >>> import leasehold
+    >>> locks = leasehold.connect("memory:", owner="shop, node 3")
+    >>> with locks.mutex("order/17"):
+    ...     try:
+    ...         leasehold.connect("memory:").mutex("order/17").acquire(wait=0)
+    ...     except leasehold.Busy as busy:
+    ...         print(busy.holder, busy.age < 10)
+    shop, node 3 True
     """
+
+    _found: Optional[tuple[Optional[str], Optional[float]]] = None
 
     @property
     def holder(self) -> Optional[str]:
@@ -52,16 +74,20 @@ class Busy(LockError):
         return self._first_holder()[1]
 
     def _first_holder(self) -> tuple[Optional[str], Optional[float]]:
-        found = getattr(self, "_found", None)
-        if found is None:
-            found = (None, None)
-            if self._locks is not None and self.name is not None:
-                try:
-                    found = self._locks._holder(self.name).wait() or found
-                except LockError:
-                    pass
-            self._found = found
-        return found
+        if self._found is None:
+            self._found = self._ask() or (None, None)
+        return self._found
+
+    def _ask(self) -> Optional[tuple[str, Optional[float]]]:
+        from leasehold._leasehold import holder
+
+        if self._locks is None or self.name is None:
+            return None
+        try:
+            return holder(self._locks, self.name).wait()
+        except LockError:
+            # What is known is that the name was taken.
+            return None
 
 
 class LockLost(LockError):
@@ -119,9 +145,8 @@ def from_native(
     locks: Optional[Locks],
 ) -> LockError:
     """The exception for an error of the library."""
-    error = _CLASSES.get(kind, LockError)(message, kind=kind, name=name, engine=engine, reason=reason)
-    error._locks = locks
-    return error
+    error_class = _CLASSES.get(kind, LockError)
+    return error_class(message, kind=kind, name=name, engine=engine, reason=reason, locks=locks)
 
 
 def _rebuild(

@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, List, Optional, Union
 
+from leasehold import _leasehold
 from leasehold._leasehold import Locks as _Locks, Owner
 from leasehold._request import Request, Seconds
+
+if TYPE_CHECKING:
+    # Type checkers have this module themselves: it need not be installed.
+    from typing_extensions import TypedDict, Unpack
+
+    from leasehold._all import All
+    from leasehold._election import Election
+    from leasehold._once import Decode, Encode, Key, Once
+    from leasehold._view import Diagnostic, Guarantee, View
+
+    class RequestOptions(TypedDict, total=False):
+        """The options of a request: see :meth:`Locks.mutex`."""
+
+        ttl: Optional[Seconds]
+        wait: Optional[Seconds]
+        at_least: Optional[Seconds]
+        owner: Optional[Union[str, Owner]]
+        renew: bool
+        renew_every: Optional[Seconds]
+        max_hold: Optional[Seconds]
+        attempts: Optional[int]
+        max_waiting: Optional[int]
 
 
 def connect(
@@ -44,7 +67,12 @@ def connect(
 
 
 class Locks(_Locks):
-    """The locks of one engine. :func:`connect` makes them."""
+    """The locks of one engine. :func:`connect` makes them.
+
+    >>> import leasehold
+    >>> leasehold.connect("memory:")
+    <leasehold.Locks on memory>
+    """
 
     def mutex(
         self,
@@ -53,7 +81,7 @@ class Locks(_Locks):
         ttl: Optional[Seconds] = None,
         wait: Optional[Seconds] = None,
         at_least: Optional[Seconds] = None,
-        owner: Optional[str | Owner] = None,
+        owner: Optional[Union[str, Owner]] = None,
         renew: bool = True,
         renew_every: Optional[Seconds] = None,
         max_hold: Optional[Seconds] = None,
@@ -86,29 +114,270 @@ class Locks(_Locks):
             max_waiting=max_waiting,
         )
 
-    def read(self, name: str, **options: Any) -> Request:
-        """A request for a hold of ``name`` that readers share. The options are those of :meth:`mutex`."""
+    def read(self, name: str, **options: Unpack[RequestOptions]) -> Request:
+        """A request for a hold of ``name`` that readers share. The options are those of :meth:`mutex`.
+
+        >>> import leasehold
+        >>> locks = leasehold.connect("memory:")
+        >>> with locks.read("prices") as one, locks.read("prices") as another:
+        ...     one.mode
+        'shared'
+        """
         return Request(self, "read", name, **options)
 
-    def write(self, name: str, **options: Any) -> Request:
-        """A request for the exclusive hold of ``name`` among readers. The options are those of :meth:`mutex`."""
+    def write(self, name: str, **options: Unpack[RequestOptions]) -> Request:
+        """A request for the exclusive hold of ``name`` among readers. The options are those of :meth:`mutex`.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory:").write("prices") as guard:
+        ...     guard.mode
+        'exclusive'
+        """
         return Request(self, "write", name, **options)
 
-    def permits(self, name: str, n: int, limit: int, **options: Any) -> Request:
-        """A request for ``n`` of the ``limit`` permits of a semaphore. The options are those of :meth:`mutex`."""
+    def permits(self, name: str, n: int, limit: int, **options: Unpack[RequestOptions]) -> Request:
+        """A request for ``n`` of the ``limit`` permits of a semaphore. The options are those of :meth:`mutex`.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory:").permits("printer", 1, 4) as guard:
+        ...     guard.mode
+        'permit'
+        """
         return Request(self, (n, limit), name, **options)
 
+    def all(self, **options: Unpack[RequestOptions]) -> All:
+        """A request for several names, all or none: see :class:`All`. The options are those of :meth:`mutex`.
+
+        >>> import leasehold
+        >>> locks = leasehold.connect("memory:")
+        >>> with locks.all(wait=2).mutex("order/17").read("prices") as guards:
+        ...     guards["order/17"].check()
+        True
+        """
+        from leasehold._all import All
+
+        return All(self, (), **options)
+
+    def election(
+        self,
+        name: str,
+        *,
+        value: Optional[str] = None,
+        owner: Optional[str] = None,
+        ttl: Optional[Seconds] = None,
+        wait: Optional[Seconds] = None,
+        renew_every: Optional[Seconds] = None,
+        max_hold: Optional[Seconds] = None,
+        max_waiting: Optional[int] = None,
+    ) -> Election:
+        """The leader election of this name: see :class:`Election`. ``value``: what a leader publishes.
+
+        >>> import leasehold
+        >>> locks = leasehold.connect("memory:")
+        >>> with locks.election("scheduler", value="10.0.0.7:8080", wait=5) as leading:
+        ...     leading.check()
+        True
+        """
+        from leasehold._election import Election
+
+        return Election(
+            self,
+            name,
+            value=value,
+            owner=owner,
+            ttl=ttl,
+            wait=wait,
+            renew_every=renew_every,
+            max_hold=max_hold,
+            max_waiting=max_waiting,
+        )
+
+    def once(
+        self,
+        key: Key,
+        *,
+        ttl: Optional[Seconds] = None,
+        keep: Optional[Seconds] = None,
+        wait: Optional[Seconds] = None,
+        digest: Optional[bytes] = None,
+        encode: Optional[Encode] = None,
+        decode: Optional[Decode] = None,
+        owner: Optional[str] = None,
+        renew_every: Optional[Seconds] = None,
+        max_hold: Optional[Seconds] = None,
+        max_waiting: Optional[int] = None,
+    ) -> Once:
+        """Work that is done one time for ``key``: see :class:`Once`.
+
+        ``keep``: for how long the result is stored, a day by default. ``digest``: the SHA-256 of the payload; a repeat
+        with another one is refused. ``encode`` and ``decode`` make bytes of results, and results of bytes.
+
+        >>> import leasehold
+        >>> locks = leasehold.connect("memory:of-once")
+        >>> locks.once("order-17", keep=3600).run(lambda: b"receipt 1")
+        b'receipt 1'
+        """
+        from leasehold._once import Once
+
+        return Once(
+            self,
+            key,
+            encode=encode,
+            decode=decode,
+            ttl=ttl,
+            keep=keep,
+            wait=wait,
+            digest=digest,
+            owner=owner,
+            renew_every=renew_every,
+            max_hold=max_hold,
+            max_waiting=max_waiting,
+        )
+
     def ping(self) -> None:
-        """Asks the engine whether it can be reached and accepts the login."""
+        """Asks the engine whether it can be reached and accepts the login.
+
+        >>> import leasehold
+        >>> leasehold.connect("memory:").ping()
+        """
         self._ping().wait()
 
     async def ping_async(self) -> None:
-        """:meth:`ping`, for tasks."""
+        """:meth:`ping`, for tasks.
+
+        >>> import asyncio, leasehold
+        >>> asyncio.run(leasehold.connect("memory:").ping_async())
+        """
         await self._ping()
 
     def close(self, limit: Seconds = 5.0) -> int:
-        """Ends all holds and waits, and returns how many ends were not confirmed within ``limit``."""
-        return self._close(limit).wait()
+        """Ends all holds and waits, and returns how many ends were not confirmed within ``limit``.
+
+        >>> import leasehold
+        >>> leasehold.connect("memory:").close()
+        0
+        """
+        left: int = self._close(limit).wait()
+        return left
+
+    async def close_async(self, limit: Seconds = 5.0) -> int:
+        """:meth:`close`, for tasks.
+
+        >>> import asyncio, leasehold
+        >>> asyncio.run(leasehold.connect("memory:").close_async())
+        0
+        """
+        left: int = await self._close(limit)
+        return left
+
+    def show(self, name: str) -> View:
+        """The holders and the waiters of ``name``. For people: the answer is of the past when it arrives.
+
+        >>> import leasehold
+        >>> locks = leasehold.connect("memory:", owner="importer")
+        >>> with locks.mutex("order/17"):
+        ...     locks.show("order/17").holders[0].owner
+        'importer'
+        """
+        view: View = _leasehold.show(self, name).wait()
+        return view
+
+    async def show_async(self, name: str) -> View:
+        """:meth:`show`, for tasks.
+
+        >>> import asyncio, leasehold
+        >>> asyncio.run(leasehold.connect("memory:").show_async("order/17")).name
+        'order/17'
+        """
+        view: View = await _leasehold.show(self, name)
+        return view
+
+    def list(self, prefix: str = "") -> List[View]:
+        """The names that begin with ``prefix`` and have a holder or a waiter.
+
+        >>> import leasehold
+        >>> locks = leasehold.connect("memory:")
+        >>> with locks.mutex("order/17"):
+        ...     [view.name for view in locks.list("order/")]
+        ['order/17']
+        """
+        views: List[View] = _leasehold.list(self, prefix).wait()
+        return views
+
+    async def list_async(self, prefix: str = "") -> List[View]:
+        """:meth:`list`, for tasks.
+
+        >>> import asyncio, leasehold
+        >>> asyncio.run(leasehold.connect("memory:").list_async("order/"))
+        []
+        """
+        views: List[View] = await _leasehold.list(self, prefix)
+        return views
+
+    def break_hold(self, name: str, token: int, *, force: bool = False) -> bool:
+        """Ends the hold of ``name`` with this token; ``False`` if nothing is held under it.
+
+        With ``force`` the next grant does not wait until the holder releases or its lease ends: then only a fence
+        protects the resource from the holder.
+
+        >>> import leasehold
+        >>> locks = leasehold.connect("memory:")
+        >>> guard = locks.mutex("order/17").acquire()
+        >>> locks.break_hold("order/17", guard.token, force=True)
+        True
+        """
+        is_done: bool = _leasehold.break_hold(self, name, token, force).wait()
+        return is_done
+
+    async def break_hold_async(self, name: str, token: int, *, force: bool = False) -> bool:
+        """:meth:`break_hold`, for tasks.
+
+        >>> import asyncio, leasehold
+        >>> asyncio.run(leasehold.connect("memory:").break_hold_async("order/17", 1))
+        False
+        """
+        is_done: bool = await _leasehold.break_hold(self, name, token, force)
+        return is_done
+
+    def guarantee(self) -> Guarantee:
+        """What the engine promises with its present settings, and which settings lower the promise.
+
+        >>> import leasehold
+        >>> leasehold.connect("memory:").guarantee().level
+        'lease-bounded'
+        """
+        guarantee: Guarantee = _leasehold.guarantee(self).wait()
+        return guarantee
+
+    async def guarantee_async(self) -> Guarantee:
+        """:meth:`guarantee`, for tasks.
+
+        >>> import asyncio, leasehold
+        >>> asyncio.run(leasehold.connect("memory:").guarantee_async()).level
+        'lease-bounded'
+        """
+        guarantee: Guarantee = await _leasehold.guarantee(self)
+        return guarantee
+
+    def diagnose(self) -> List[Diagnostic]:
+        """What an operator should know about the servers, their clocks and the rights of this user.
+
+        >>> import leasehold
+        >>> [diagnostic.severity for diagnostic in leasehold.connect("memory:").diagnose()]
+        ['good']
+        """
+        diagnostics: List[Diagnostic] = _leasehold.diagnose(self).wait()
+        return diagnostics
+
+    async def diagnose_async(self) -> List[Diagnostic]:
+        """:meth:`diagnose`, for tasks.
+
+        >>> import asyncio, leasehold
+        >>> len(asyncio.run(leasehold.connect("memory:").diagnose_async()))
+        1
+        """
+        diagnostics: List[Diagnostic] = await _leasehold.diagnose(self)
+        return diagnostics
 
     def __reduce__(self) -> Any:
         url, options = self._settings()

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from typing import TYPE_CHECKING, Generator, Optional
+import weakref
+from typing import TYPE_CHECKING, Any, Generator, Optional
+
+from leasehold._errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from leasehold._leasehold import Guard
+    from leasehold._leasehold import Guard, LossCalls
 
 
 class Lost(threading.Event):
     """Set when the hold is lost, before anybody else can be granted the name. ``await`` gives the reason.
+
+    Any number of threads and tasks may wait for it. It does not keep the hold. It is never set, and an ``await`` in
+    progress never ends, after the hold was released or its guard was dropped.
 
     >>> import leasehold
     >>> with leasehold.connect("memory:").mutex("order/17") as guard:
@@ -22,12 +29,46 @@ class Lost(threading.Event):
         super().__init__()
         #: Why the hold was lost, as one word: ``"lapsed"``. ``None`` until then.
         self.reason: Optional[str] = None
-        self._operation = guard._lost()
-        guard.on_lost(self._tell)
+        self._guard = weakref.ref(guard)
+        if not guard.released:
+            guard.on_lost(self._tell)
+        elif guard._loss is not None:
+            self._tell(guard._loss)
 
     def _tell(self, reason: str) -> None:
         self.reason = reason
         self.set()
 
-    def __await__(self) -> Generator[object, None, str]:
-        return self._operation.__await__()
+    async def _wait(self) -> str:
+        if self.reason is not None:
+            return self.reason
+        operation = self._watch()
+        reason: str = await operation
+        return reason
+
+    def _watch(self) -> Any:
+        guard = self._guard()
+        if guard is None:
+            raise InvalidArgument("the guard was dropped, so its hold cannot be lost any more", kind="invalid")
+        return guard._lost()
+
+    def __await__(self) -> Generator[Any, None, str]:
+        return self._wait().__await__()
+
+
+def start_callbacks(calls: LossCalls) -> None:
+    """Starts the thread that calls the callbacks of users for lost holds."""
+    threading.Thread(target=_call_back, args=(calls,), name="leasehold lost", daemon=True).start()
+
+
+def _call_back(calls: LossCalls) -> None:
+    while (call := calls.next()) is not None:
+        callback, reason = call
+        if callback is not None:
+            try:
+                callback(reason)
+            except BaseException:
+                # As if it were the function of a thread: the other callbacks are called all the same.
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+        # The next call may come much later.
+        del call, callback

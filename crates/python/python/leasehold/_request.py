@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-import inspect
-from asyncio import CancelledError, current_task
 from datetime import timedelta
-from typing import Any, Callable, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, cast
 
-from leasehold._errors import Busy, LockLost
+from leasehold._errors import Busy
 from leasehold._leasehold import Guard, Request as _Request
+
+if TYPE_CHECKING:
+    from leasehold._blocks import AsyncioBlock
+    from leasehold._trio import TrioBlock
 
 Seconds = Union[float, timedelta]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -30,101 +32,130 @@ class Request(_Request):
     """
 
     def try_acquire(self) -> Optional[Guard]:
-        """Acquires if the name is free now; ``None`` if it is taken."""
+        """Acquires if the name is free now; ``None`` if it is taken.
+
+        >>> import leasehold
+        >>> locks = leasehold.connect("memory:")
+        >>> with locks.mutex("order/17"):
+        ...     locks.mutex("order/17").try_acquire() is None
+        True
+        """
         try:
             return self._try_acquire().wait()
         except Busy:
             return None
 
     async def acquire_async(self, wait: Optional[Seconds] = None) -> Guard:
-        """:meth:`acquire`, for tasks. A cancelled task leaves nothing behind."""
-        return await self._acquire(wait, id(current_task()))
+        """:meth:`acquire`, for tasks. A cancelled task leaves nothing behind.
+
+        >>> import asyncio, leasehold
+        >>> async def main():
+        ...     guard = await leasehold.connect("memory:").mutex("order/17").acquire_async(wait=2)
+        ...     await guard.release_async()
+        ...     return guard.name
+        >>> asyncio.run(main())
+        'order/17'
+        """
+        guard: Guard = await self._acquire(wait, id(_current_task()))
+        return guard
 
     async def try_acquire_async(self) -> Optional[Guard]:
-        """:meth:`try_acquire`, for tasks."""
+        """:meth:`try_acquire`, for tasks.
+
+        >>> import asyncio, leasehold
+        >>> async def main():
+        ...     locks = leasehold.connect("memory:")
+        ...     async with locks.mutex("order/17"):
+        ...         return await locks.mutex("order/17").try_acquire_async()
+        >>> asyncio.run(main()) is None
+        True
+        """
         try:
-            return await self._try_acquire()
+            guard: Guard = await self._try_acquire()
         except Busy:
             return None
+        return guard
 
     async def __aenter__(self) -> Guard:
-        task = current_task()
-        guard = await self._acquire(None, id(task))
-        block = _Block(guard, task)
-        self._tasks.setdefault(id(task), []).append(block)
-        self._enter(id(task))
+        task = _current_task()
+        key = id(task)
+        guard: Guard = await self._acquire(None, key)
+        block = _new_block(guard, task)
+        blocks: dict[int, list[_Block]] = self.__dict__.setdefault("_blocks", {})
+        blocks.setdefault(key, []).append(block)
+        self._enter(key)
         return guard
 
     async def __aexit__(self, kind: Any, value: Any, traceback: Any) -> bool:
-        task = id(current_task())
-        blocks = self._tasks[task]
-        block = blocks.pop()
-        if not blocks:
-            del self._tasks[task]
-        self._leave(task)
-        return await block.leave(kind)
+        block = self._take_block(is_destroyed=kind is GeneratorExit)
+        self._leave(block.key)
+        return await block.leave(kind, value, traceback)
 
-    @functools.cached_property
-    def _tasks(self) -> dict[int, list[_Block]]:
-        return {}
+    def _take_block(self, is_destroyed: bool) -> _Block:
+        """The last block of this task, or one of a task that was destroyed. A framework may leave a block in another
+        task than it has entered it: the only block there is."""
+        blocks: dict[int, list[_Block]] = self.__dict__["_blocks"]
+        key = _key_of_destroyed(blocks) if is_destroyed else id(_current_task())
+        if key not in blocks:
+            if len(blocks) != 1:
+                raise RuntimeError(
+                    "this task is in no `async with` block of this request, but other tasks are in several: make a "
+                    "request for each block"
+                )
+            key = next(iter(blocks))
+        of_task = blocks[key]
+        block = of_task.pop()
+        if not of_task:
+            del blocks[key]
+        return block
 
     def __call__(self, function: Function) -> Function:
+        import inspect
+
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError("a generator would run after the lock was released: use `with` inside it")
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
-            async def locked(*args: Any, **kwargs: Any) -> Any:
+            async def task_locked(*args: Any, **kwargs: Any) -> Any:
                 async with self:
                     return await function(*args, **kwargs)
 
-        else:
+            return cast(Function, task_locked)
 
-            @functools.wraps(function)
-            def locked(*args: Any, **kwargs: Any) -> Any:
-                with self:
-                    return function(*args, **kwargs)
+        @functools.wraps(function)
+        def locked(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
 
-        return locked  # type: ignore[return-value]
+        return cast(Function, locked)
 
 
-class _Block:
-    """An ``async with`` block: its task is cancelled when the hold is lost."""
+_Block = Union["AsyncioBlock", "TrioBlock"]
 
-    __slots__ = ("guard", "task", "lost", "reason")
 
-    def __init__(self, guard: Guard, task: Any) -> None:
-        self.guard = guard
-        self.task = task
-        self.reason: Optional[str] = None
-        self.lost = guard._lost()
-        self.lost.start(self._cancel)
+def _key_of_destroyed(blocks: dict[int, list[_Block]]) -> int:
+    for key, of_task in list(blocks.items()):
+        if of_task and of_task[-1].task() is None:
+            return key
+    # Its coroutine was closed by hand.
+    try:
+        return id(_current_task())
+    except RuntimeError:
+        return 0
 
-    def _cancel(self, reason: str) -> None:
-        self.reason = reason
-        self.task.cancel()
 
-    async def leave(self, kind: Any) -> bool:
-        self.lost.close()
-        if self.reason is None:
-            if not self.guard.released:
-                try:
-                    await self.guard.release_async()
-                except LockLost:
-                    if kind is None:
-                        raise
-            return False
-        # This block cancelled its task: nobody else's cancellation is hidden.
-        others = self.task.uncancel() if hasattr(self.task, "uncancel") else 0
-        error: Optional[BaseException] = None
-        if not self.guard.released:
-            try:
-                await self.guard.release_async()
-            except LockLost as lost:
-                error = lost
-        if others > 0 or not (kind is None or issubclass(kind, CancelledError)):
-            return False
-        raise error or LockLost(
-            f"the hold of {self.guard.name!r} was lost: {self.reason}",
-            kind="lost",
-            name=self.guard.name,
-            reason=self.reason,
-        ) from None
+def _current_task() -> Any:
+    _import_loops()
+    return _current_task()
+
+
+def _new_block(guard: Guard, task: Any) -> _Block:
+    _import_loops()
+    return _new_block(guard, task)
+
+
+def _import_loops() -> None:
+    """Imports the event loops when the first task comes: asyncio takes longer to import than all of this module."""
+    global _current_task, _new_block
+    from leasehold._loops import current_task as _current_task, new_block as _new_block

@@ -298,7 +298,10 @@ fn start_thread() -> Result<Running, Error> {
     let start_error = |error: std::io::Error| {
         Error::new(
             ErrorKind::Refused,
-            format!("cannot start the keeper thread: {error}: raise the limit of threads or open files"),
+            format!(
+                "cannot start the keeper thread: {error}: raise the limit of threads (ulimit -u) or open files \
+                 (ulimit -n)"
+            ),
         )
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(start_error)?;

@@ -9,7 +9,8 @@
 //!    descriptor, however the process ends.
 //!
 //! All three belong to the open file, not to the process. So two claims of one process compete like claims of two
-//! processes, and a child that inherits the descriptor keeps the locks.
+//! processes, and a child that has the descriptor keeps the locks. A child that is forked does not get the descriptor; a
+//! child that is given a duplicate does.
 
 use std::{
     ffi::CString,
@@ -32,7 +33,10 @@ use super::super::{
     kernel::{Flock, KernelLocks},
     table::layout::TICKET_OR_TOKEN_LIMIT,
 };
-use crate::{EngineError, Fault, Mode, Name, contract::process};
+use crate::{
+    EngineError, Fault, Mode, Name,
+    contract::process::{self, NotInherited},
+};
 
 /// The byte of the latch. Beyond every offset at which a file can have data, so that our locks never overlap those of
 /// programs that lock real bytes.
@@ -99,6 +103,8 @@ impl Mark {
 /// One open lock file. No two claims use the same open file at the same time.
 #[derive(Debug)]
 pub(crate) struct LockFile {
+    /// Before `file`: ends before the file is closed.
+    _not_inherited: NotInherited,
     file: File,
     device: libc::dev_t,
     inode: libc::ino_t,
@@ -115,6 +121,7 @@ impl LockFile {
         let Some(lock_dir) = dir.lock_dir(access)? else { return Ok(None) };
         let opened = open_file(lock_dir, &lock_dir.fd, &paths.file_name, access, || paths.shown_path())?;
         Ok(opened.map(|(file, stat)| Self {
+            _not_inherited: NotInherited::new(&file),
             file,
             device: stat.st_dev,
             inode: stat.st_ino,
