@@ -1,5 +1,5 @@
-//! The lock packages of other languages. `pip`, `npm`, `go` and `mvn` fetch them from their registries into a directory below
-//! `target/tmp`. They are fetched again only if the list of their versions has changed.
+//! The lock packages of other languages. `pip`, `npm`, `go` and `mvn` fetch them from their registries into a directory
+//! below `target/tmp`. They are fetched again only if the list of their versions has changed.
 
 use std::{env, fs, path::PathBuf, process::Command};
 

@@ -62,10 +62,13 @@ fn contended(programs: &mut [ForeignProgram; 2]) -> Result<f64, Failure> {
     for program in &mut *programs {
         program.order(&order("contended", 8))?;
     }
-    programs.iter_mut().try_fold(0.0, |sum, program| {
+    let mut sum = 0.0;
+    for program in programs {
         let answer = program.read_answer()?;
-        Ok(sum + answer.trim().parse::<f64>().map_err(|_| format!("a program answered {answer:?}"))?)
-    })
+        let figure: f64 = answer.trim().parse().map_err(|_| format!("a program answered {answer:?}"))?;
+        sum += figure;
+    }
+    Ok(sum)
 }
 
 /// What [`OWN`] does with one thread, without Python.

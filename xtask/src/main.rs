@@ -4,8 +4,8 @@
 //! kept its promises. `cargo xtask mutants` injects bugs into our code and reports whether the tests find them. `cargo
 //! xtask pictures` and `cargo xtask book` render parts of the documentation. `cargo xtask packages` checks what a
 //! release uploads; `cargo xtask api` compares the public API with its listing. `cargo xtask deb` builds the Debian
-//! package and tries it; `cargo xtask static` does so with a static program. `cargo xtask python` builds the wheel of the
-//! Python module and tests it. `cargo xtask draw SEED [FOLDER]` draws lines of code for a test of their names.
+//! package and tries it; `cargo xtask static` does so with a static program. `cargo xtask python` builds the wheel of
+//! the Python module and tests it. `cargo xtask draw SEED [FOLDER]` draws lines of code for a test of their names.
 
 mod api;
 mod book;

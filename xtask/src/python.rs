@@ -1,7 +1,7 @@
 //! The Python module: builds its wheel, installs the wheel into an empty virtual environment, and runs its tests there.
 //!
-//! The wheel of the tests is that of a debug build, because its library is compiled with the test programs. `cargo xtask
-//! python wheel` builds the wheel of a release.
+//! The wheel of the tests is that of a debug build, because its library is compiled with the test programs. `cargo
+//! xtask python wheel` builds the wheel of a release.
 
 mod environment;
 

@@ -21,8 +21,8 @@ use crate::{
 
 const PACKAGE: &str = "leasehold-cli";
 const NAME: &str = "leasehold";
-/// What a Redis prints when its socket is open.
-const IS_READY: &str = "Ready to accept connections";
+/// What a Redis prints when its socket is open, in letters that differ between its releases.
+const IS_READY: &str = "ready to accept connections";
 
 /// The target of the compiler.
 pub(crate) fn target() -> String {
@@ -116,7 +116,7 @@ impl Redis {
         let mut redis = Self { process: command.spawn().map_err(cannot_start)? };
         let printed = redis.process.stdout.as_mut().map(BufReader::new);
         let mut lines = printed.into_iter().flat_map(BufRead::lines).map_while(Result::ok);
-        match lines.any(|line| line.contains(IS_READY)) {
+        match lines.any(|line| line.to_lowercase().contains(IS_READY)) {
             true => Ok(redis),
             false => Err("redis-server ended before its socket was open".to_owned()),
         }

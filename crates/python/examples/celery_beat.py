@@ -22,7 +22,7 @@ app.conf.beat_schedule_filename = os.environ.get("BEAT_SCHEDULE", "celerybeat-sc
 def main(run_for: float = threading.TIMEOUT_MAX) -> int:
     locks = leasehold.connect(os.environ.get("LEASEHOLD_URL", "memory:"))
     with locks.election("celery-beat") as leading:
-        beat = Service(app)
+        beat = Service(app, max_interval=0.2)  # It looks so often whether it is stopped.
         leading.on_lost(lambda reason: beat.stop())
         threading.Timer(run_for, beat.stop).start() if run_for < threading.TIMEOUT_MAX else None
         beat.start()

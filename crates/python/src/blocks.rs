@@ -39,7 +39,6 @@ impl<T: PyClass> Blocks<T> {
 }
 
 /// The calling thread.
-#[expect(clippy::disallowed_methods, reason = "the calling thread is the user's")]
 pub fn this_thread() -> ThreadId {
     std::thread::current().id()
 }

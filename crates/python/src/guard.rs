@@ -89,8 +89,8 @@ impl Guard {
         Err(exception(py, &Error::new(ErrorKind::Forked, message), Some(&self.locks)))
     }
 
-    /// The guard of the library, whose end is somebody else's work now; `None` after its release, and while another call
-    /// uses it.
+    /// The guard of the library, whose end is the caller's work; `None` after its release, and while another call uses
+    /// it.
     pub fn take(&self) -> Option<leasehold::Guard> {
         self.hold.take_guard()
     }
@@ -276,7 +276,6 @@ impl Guard {
             held.guard().extend(time).await
         };
         Ok(self.operation(py, extend, |py, deadline| {
-            #[expect(clippy::disallowed_methods, reason = "Python has no such moments: seconds from now")]
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             Ok(left.map(|left| left.as_secs_f64()).into_pyobject(py)?.into_any().unbind())
         }))

@@ -179,8 +179,9 @@ impl Drop for Use {
     }
 }
 
-/// Ends all waits and releases all holds when it is dropped. The module has one: the interpreter drops it when it ends, after no thread
-/// can run Python code any more. The library waits for the answers, for a second at most, when the process ends.
+/// Ends all waits and releases all holds when it is dropped. The module has one: the interpreter drops it when it ends,
+/// after no thread can run Python code any more. The library waits for the answers, for a second at most, when the
+/// process ends.
 #[pyclass(frozen, module = "leasehold._leasehold")]
 pub struct AtExit;
 
@@ -197,8 +198,8 @@ impl Drop for AtExit {
     }
 }
 
-/// Ends all waits of an interpreter that ends, before holds are released: otherwise a release would hand the name over to
-/// a thread or task that cannot run any more.
+/// Ends all waits of an interpreter that ends, before holds are released: otherwise a release would hand the name over
+/// to a thread or task that cannot run any more.
 pub fn end_all_waits() {
     end_waits();
     cancel_waits();

@@ -135,10 +135,6 @@ fn push(record: Record) {
     }
     queue.records.push_back(record);
     if !queue.is_served {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "it waits for the interpreter, which no thread of ours may"
-        )]
         let served = std::thread::Builder::new().name("leasehold-logging".into()).spawn(serve);
         queue.is_served = served.is_ok();
     }

@@ -16,7 +16,7 @@ use pyo3::{
 
 use crate::{
     arguments::{duration, text},
-    blocks::leave,
+    blocks::{leave, this_thread},
     errors::exception,
     guard::Guard,
     locks::{Entered, Entrant, Locks, Owner, forks},
@@ -229,11 +229,6 @@ impl Request {
             }
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the calling thread is the user's")]
-fn this_thread() -> ThreadId {
-    std::thread::current().id()
 }
 
 #[pymethods]

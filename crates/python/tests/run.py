@@ -109,7 +109,7 @@ def main() -> int:
         "cache_dir": "/dev/null",
     }
     arguments = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
-    plugins = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:logging"]
+    plugins = ["-p", "no:terminal", "-p", "no:cacheprovider"]
     # The tests of this folder, and the examples in the texts of the module.
     where = ["--rootdir", str(TESTS), "--doctest-modules", str(TESTS), "--pyargs", "leasehold"]
     ended = pytest.main([*arguments, *plugins, *where], [harness])

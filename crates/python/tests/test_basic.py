@@ -116,7 +116,7 @@ def test_readers_share_and_a_writer_excludes(locks: leasehold.Locks) -> None:
 
 def test_permits_are_counted(locks: leasehold.Locks) -> None:
     two = locks.permits("x", 2, 3).acquire(wait=60)
-    assert two.mode == "permits"
+    assert two.mode == "permit"
     one = locks.permits("x", 1, 3).try_acquire()
     assert one is not None
     assert locks.permits("x", 1, 3).try_acquire() is None

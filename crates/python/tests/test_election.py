@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -119,6 +122,34 @@ def test_a_lost_lead_is_told_to_the_event_and_to_callbacks() -> None:
         leading.resign()
     with pytest.raises(leasehold.InvalidArgument, match="was resigned before"):
         leading.resign()
+
+
+def test_a_forked_child_does_not_lead(redis_url: str) -> None:
+    locks = leasehold.connect(redis_url)
+    with locks.election("scheduler", wait=10) as leading:
+        child = os.fork()
+        if child == 0:
+            outcome = 1
+            try:
+                assert not leading.check()
+                leading.resign()
+            except leasehold.Forked:
+                outcome = 0
+            finally:
+                os._exit(outcome)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert leading.check()
+        assert locks.election("scheduler").try_campaign() is None
+
+
+def test_a_program_that_ends_resigns(redis_url: str) -> None:
+    program = f"""
+import leasehold
+leading = leasehold.connect({redis_url!r}).election("scheduler", ttl=3600).campaign()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    with leasehold.connect(redis_url).election("scheduler", wait=60) as leading:
+        assert leading.check()
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -74,7 +74,7 @@ def test_the_programs_of_a_page_run(page: str) -> None:
     programs = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     assert programs
     for source in programs:
-        program = re.sub(r'"(redis|postgres|etcd|file):[^"]*"', '"memory:page"', source)
+        program = re.sub(r'"(redis|postgres|etcd|file|memory):[^"]*"', '"memory:page"', source)
         exec(compile(program, page, "exec"), {"__name__": "page"})
 
 

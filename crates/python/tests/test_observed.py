@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -46,6 +47,12 @@ def test_the_last_records_are_logged_before_the_interpreter_ends() -> None:
 
 
 def test_metrics_count_waits_holds_and_losses(redis_url: str) -> None:
+    # In a process of its own: the series are those of all locks of a process.
+    program = f"import test_observed; test_observed.check_metrics({redis_url!r})"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=Path(__file__).parent)
+
+
+def check_metrics(redis_url: str) -> None:
     registry = CollectorRegistry()
     before = leasehold.connect(redis_url)
     leasehold.metrics.install(registry)

@@ -42,8 +42,8 @@ const MAX_NOT_INHERITED: usize = 1 << 16;
 static NOT_INHERITED: [AtomicU64; MAX_NOT_INHERITED / 64] =
     [const { AtomicU64::new(0) }; MAX_NOT_INHERITED / 64];
 
-/// Keeps a descriptor from forked children, until it is dropped: drop it before the descriptor is closed. In a child the
-/// descriptor is one of `/dev/null`.
+/// Keeps a descriptor from forked children, until it is dropped: drop it before the descriptor is closed. In a child
+/// the descriptor is one of `/dev/null`.
 ///
 /// A kernel lock belongs to the open file. If a child had the open file, too, the lock would last as long as the child
 /// after the parent was killed.
@@ -77,8 +77,8 @@ fn bit_of(number: std::os::fd::RawFd) -> Option<(&'static AtomicU64, u64)> {
     Some((NOT_INHERITED.get(number / 64)?, 1 << (number % 64)))
 }
 
-/// Replaces the descriptors that a child must not have. Runs in the child, which has one thread: it calls only functions
-/// that are async-signal-safe.
+/// Replaces the descriptors that a child must not have. Runs in the child, which has one thread: it calls only
+/// functions that are async-signal-safe.
 #[cfg(all(feature = "file", target_os = "linux"))]
 fn replace_inherited() {
     let mut null = None;
@@ -131,8 +131,9 @@ pub(crate) fn register_hooks(at_exit: fn()) {
     REGISTERED.call_once(|| {
         let _ = AT_EXIT.set(at_exit);
         // SAFETY: these are plain `extern "C"` functions that live as long as the program and never unwind:
-        // `count_fork` and `begin_generation` add to an atomic and replace descriptors, and a panic in `run_at_exit` aborts at the `extern "C"`
-        // border. Failure (out of memory) only means that forks go unnoticed or releases are not waited for.
+        // `count_fork` and `begin_generation` add to an atomic and replace descriptors, and a panic in `run_at_exit`
+        // aborts at the `extern "C"` border. Failure (out of memory) only means that forks go unnoticed or releases are
+        // not waited for.
         unsafe {
             // The hooks run before a fork, after it in the parent, and after it in the child. Windows has no fork.
             #[cfg(unix)]

@@ -49,8 +49,8 @@ fn a_forked_child_has_no_part_in_later_locks() {
     }
 }
 
-/// A server that forks its workers while it holds a lock: if the workers had the lock, too, it would stay taken after the
-/// server was killed.
+/// A server that forks its workers while it holds a lock: if the workers had the lock, too, it would stay taken after
+/// the server was killed.
 #[test]
 #[cfg(feature = "file")]
 #[expect(unsafe_code, reason = "fork is what is tested; the child only waits and ends")]

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 class AsyncioBlock:
     """A block that a task of asyncio is in."""
 
-    __slots__ = ("guard", "key", "task", "_loss", "_watch")
+    __slots__ = ("guard", "entered", "task", "_loss", "_watch")
 
     def __init__(self, guard: Guard, task: Any) -> None:
         self.guard = guard
-        self.key = id(task)
+        #: Ends when it is dropped.
+        self.entered: Any = None
         # Weakly: a task that nobody resumes any more must be collected, with its block.
         self.task = ref(task)
         self._loss = _Loss()
@@ -39,7 +40,7 @@ class AsyncioBlock:
             return False
         others = 0
         task = self.task()
-        if self._loss.reason is not None and hasattr(task, "uncancel"):
+        if self._loss.reason is not None and task is not None and hasattr(task, "uncancel"):
             # Takes back the cancellation by this block. Before Python 3.11 one cannot tell it from another that comes
             # in the same turn of the loop.
             others = task.uncancel()

@@ -50,7 +50,8 @@ def current_task() -> Any:
         task = None
     if task is None:
         raise RuntimeError(
-            "no task runs in this thread: `async with` and `await` of leasehold need a task of asyncio (or uvloop) or trio"
+            "no task runs in this thread: "
+            "`async with` and `await` of leasehold need a task of asyncio (or uvloop) or trio"
         )
     return task
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, cast
+from weakref import WeakKeyDictionary
 
 from leasehold._errors import Busy
 from leasehold._leasehold import Guard, Request as _Request
@@ -78,36 +79,59 @@ class Request(_Request):
 
     async def __aenter__(self) -> Guard:
         task = _current_task()
-        key = id(task)
-        guard: Guard = await self._acquire(None, key)
+        guard: Guard = await self._acquire(None, id(task))
+        # An exception of a signal handler may be raised at each step: what is left then ends with the task.
+        of_task: list[_Block] = self._blocks.setdefault(task, [])
         block = _new_block(guard, task)
-        blocks: dict[int, list[_Block]] = self.__dict__.setdefault("_blocks", {})
-        blocks.setdefault(key, []).append(block)
-        self._enter(key)
+        try:
+            of_task.append(block)
+            block.entered = _Entered(self, id(task))
+        except BaseException:
+            if block in of_task:
+                of_task.remove(block)
+            raise
         return guard
 
     async def __aexit__(self, kind: Any, value: Any, traceback: Any) -> bool:
         block = self._take_block(is_destroyed=kind is GeneratorExit)
-        self._leave(block.key)
+        if block is None:
+            # The block ended with its task.
+            return False
+        block.entered = None
         return await block.leave(kind, value, traceback)
 
-    def _take_block(self, is_destroyed: bool) -> _Block:
-        """The last block of this task, or one of a task that was destroyed. A framework may leave a block in another
-        task than it has entered it: the only block there is."""
-        blocks: dict[int, list[_Block]] = self.__dict__["_blocks"]
-        key = _key_of_destroyed(blocks) if is_destroyed else id(_current_task())
-        if key not in blocks:
-            if len(blocks) != 1:
+    @property
+    def _blocks(self) -> WeakKeyDictionary[Any, list[_Block]]:
+        """The blocks of each task. They do not keep the task."""
+        blocks: Optional[WeakKeyDictionary[Any, list[_Block]]] = self.__dict__.get("_blocks_of_tasks")
+        if blocks is None:
+            blocks = self.__dict__.setdefault("_blocks_of_tasks", WeakKeyDictionary())
+        return blocks
+
+    def _take_block(self, is_destroyed: bool) -> Optional[_Block]:
+        """The last block of this task, or that of a task that is being destroyed. A framework may leave a block in
+        another task than it has entered it: the only block there is."""
+        blocks = self._blocks
+        try:
+            task = _current_task()
+        except RuntimeError:
+            task = None
+        if is_destroyed:
+            for other in list(blocks):
+                if other is not task and getattr(other, "get_coro", None) and other.get_coro().cr_running:
+                    task = other
+        of_task = blocks.get(task) if task is not None else None
+        if not of_task:
+            if is_destroyed:
+                return None
+            others = [of_task for of_task in list(blocks.values()) if of_task]
+            if len(others) != 1:
                 raise RuntimeError(
                     "this task is in no `async with` block of this request, but other tasks are in several: make a "
                     "request for each block"
                 )
-            key = next(iter(blocks))
-        of_task = blocks[key]
-        block = of_task.pop()
-        if not of_task:
-            del blocks[key]
-        return block
+            of_task = others[0]
+        return of_task.pop()
 
     def __call__(self, function: Function) -> Function:
         import inspect
@@ -134,15 +158,18 @@ class Request(_Request):
 _Block = Union["AsyncioBlock", "TrioBlock"]
 
 
-def _key_of_destroyed(blocks: dict[int, list[_Block]]) -> int:
-    for key, of_task in list(blocks.items()):
-        if of_task and of_task[-1].task() is None:
-            return key
-    # Its coroutine was closed by hand.
-    try:
-        return id(_current_task())
-    except RuntimeError:
-        return 0
+class _Entered:
+    """Records that a task is in a block, until it is dropped."""
+
+    __slots__ = ("_key", "_request")
+
+    def __init__(self, request: Request, key: int) -> None:
+        self._request = request
+        self._key = key
+        request._enter(key)
+
+    def __del__(self) -> None:
+        self._request._leave(self._key)
 
 
 def _current_task() -> Any:

@@ -89,11 +89,12 @@ class _Resumption:
 class TrioBlock:
     """A block that a task of trio is in: a loss of the hold cancels the scope of the block."""
 
-    __slots__ = ("guard", "key", "task", "_loss", "_watch")
+    __slots__ = ("guard", "entered", "task", "_loss", "_watch")
 
     def __init__(self, guard: Guard, task: Any) -> None:
         self.guard = guard
-        self.key = id(task)
+        #: Ends when it is dropped.
+        self.entered: Any = None
         self.task = ref(task)
         self._loss = _Loss(trio.CancelScope())
         self._watch = guard._lost()

@@ -9,8 +9,8 @@
 //!    descriptor, however the process ends.
 //!
 //! All three belong to the open file, not to the process. So two claims of one process compete like claims of two
-//! processes, and a child that has the descriptor keeps the locks. A child that is forked does not get the descriptor; a
-//! child that is given a duplicate does.
+//! processes, and a child that has the descriptor keeps the locks. A child that is forked does not get the descriptor;
+//! a child that is given a duplicate does.
 
 use std::{
     ffi::CString,
