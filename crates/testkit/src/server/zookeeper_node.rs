@@ -151,8 +151,9 @@ impl Node for ZookeeperNode {
     }
 
     fn wait_until_serving(&mut self) {
-        let port = self.port;
-        self.instance.wait_until(|| status(port).is_some());
+        // The encrypted port is opened after the other one.
+        let (port, secure_port) = (self.port, self.secure_port);
+        self.instance.wait_until(|| status(port).is_some() && secure_port.is_none_or(accepts));
     }
 
     fn command(&self, words: &[&str]) -> Vec<String> {
@@ -170,6 +171,11 @@ fn status(port: u16) -> Option<Status> {
     let field = |name| answer.lines().find_map(|line| line.strip_prefix(name));
     let zxid = field("Zxid: 0x").and_then(|text| u64::from_str_radix(text, 16).ok());
     Some(Status { leads: field("Mode: ")? == "leader", zxid: zxid? })
+}
+
+/// Whether something listens on this port.
+fn accepts(port: u16) -> bool {
+    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), EARLY_LIMIT).is_ok()
 }
 
 fn send_command(port: u16, word: &str, limit: Duration) -> Option<String> {
