@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -112,7 +113,9 @@ def main() -> int:
     plugins = ["-p", "no:terminal", "-p", "no:cacheprovider"]
     # The tests of this folder, and the examples in the texts of the module.
     where = ["--rootdir", str(TESTS), "--doctest-modules", str(TESTS), "--pyargs", "leasehold"]
-    ended = pytest.main([*arguments, *plugins, *where], [harness])
+    # pytest itself would keep the files of its last three runs.
+    with tempfile.TemporaryDirectory(prefix="leasehold-pytest-") as directory:
+        ended = pytest.main([*arguments, *plugins, f"--basetemp={directory}/tests", *where], [harness])
     if harness.options.list:
         return 0 if not harness.failures else 1
     if ended not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not harness.failures:
