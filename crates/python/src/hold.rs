@@ -1,5 +1,5 @@
-//! The hold of a guard: calls share it, and the last of them to end releases it. All holds of the process are known, so
-//! that those of an interpreter that ends are released.
+//! The hold of a guard. The calls that use a hold share it, and it is released when the last of them ends. A list of
+//! all holds of the process serves to release them when the interpreter ends.
 
 use std::{
     collections::BTreeMap,

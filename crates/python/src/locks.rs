@@ -272,7 +272,7 @@ impl Locks {
     }
 }
 
-/// An identity that takes a lock again while it holds it.
+/// An owner of holds. A request whose owner holds the name already is granted at once, and shares the hold.
 ///
 /// >>> import leasehold
 /// >>> owner, locks = leasehold.Owner("worker"), leasehold.connect("memory:")

@@ -48,7 +48,7 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUES[index].lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends warnings and errors of the library to `logging`.
+/// Sends the warnings and errors of the library to `logging`, Python's module for log records.
 pub fn install() {
     // It fails only if the module was loaded before.
     let _ = tracing::subscriber::set_global_default(ToLogging);

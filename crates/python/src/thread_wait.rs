@@ -67,7 +67,8 @@ fn block_main_thread(mut work: Work) -> PyResult<Finish> {
             return Ok(finish);
         }
         match poll(&mut [PollFd::new(&event.descriptor, PollFlags::IN)], Some(&pause)) {
-            // A handler may wait itself, by the same descriptor: so `work` is polled after it.
+            // A signal handler may itself wait on this descriptor, and read a wake-up of `work`: so `work` is polled
+            // after the handler.
             Ok(0) | Err(Errno::INTR) => Python::attach(|py| py.check_signals())?,
             Ok(_) => {}
             Err(errno) => return Err(PyOSError::new_err(errno.raw_os_error())),

@@ -33,7 +33,7 @@ class LossCalls:
     def next(self) -> Optional[tuple[Optional[Callable[[str], object]], str]]: ...
 
 class Owner:
-    """An identity that takes a lock again while it holds it."""
+    """An owner of holds. A request whose owner holds the name already is granted at once, and shares the hold."""
 
     def __init__(self, label: str) -> None: ...
     @property
