@@ -10,13 +10,13 @@ use pyo3::{
 };
 
 use crate::{
-    arguments::{duration, text},
+    arguments::text,
     blocks::{Blocks, leave, not_pickled},
     errors::exception,
     guard::Guard,
     locks::{Locks, fallible},
     operation::{Finish, Operation, Work},
-    request::{OwnerOption, owner_of},
+    options::Options,
 };
 
 /// A request for several names.
@@ -24,15 +24,7 @@ use crate::{
 pub struct All {
     locks: Py<Locks>,
     entries: Vec<Entry>,
-    ttl: Option<Duration>,
-    wait: Option<Duration>,
-    at_least: Option<Duration>,
-    owner: Option<OwnerOption>,
-    renew: bool,
-    renew_every: Option<Duration>,
-    max_hold: Option<Duration>,
-    attempts: Option<u32>,
-    max_waiting: Option<usize>,
+    options: Options,
     blocks: Blocks<Guards>,
 }
 
@@ -60,7 +52,7 @@ impl Entry {
 
 impl All {
     fn native(&self, py: Python<'_>) -> PyResult<leasehold::All> {
-        let mut request = self.locks.get().native(py)?.all().renew(self.renew);
+        let mut request = self.locks.get().native(py)?.all();
         for entry in &self.entries {
             request = match entry {
                 Entry::Mutex(name) => request.mutex(name),
@@ -68,26 +60,7 @@ impl All {
                 Entry::Permits(name, count, limit) => request.permits(name, *count, *limit),
             };
         }
-        if let Some(ttl) = self.ttl {
-            request = request.ttl(ttl);
-        }
-        if let Some(interval) = self.renew_every {
-            request = request.renew_every(interval);
-        }
-        if let Some(max_hold) = self.max_hold {
-            request = request.max_hold(max_hold);
-        }
-        if let Some(attempts) = self.attempts {
-            request = request.attempts(attempts);
-        }
-        if let Some(most) = self.max_waiting {
-            request = request.max_waiting(most);
-        }
-        Ok(match &self.owner {
-            Some(OwnerOption::Label(label)) => request.owner(leasehold::Owner::new(label)),
-            Some(OwnerOption::Identity(owner)) => request.owner(owner.clone()),
-            None => request,
-        })
+        Ok(self.options.several_names(request))
     }
 
     /// The operation that acquires. `wait` of zero: one try.
@@ -98,7 +71,7 @@ impl All {
             Some(limit) => request.acquire_within(limit),
             None => request.acquire(),
         };
-        let (locks, at_least) = (self.locks.clone_ref(py), self.at_least);
+        let (locks, at_least) = (self.locks.clone_ref(py), self.options.at_least);
         Ok(fallible(&self.locks, acquire, move |py, guards| {
             let guards = guards
                 .split()
@@ -131,20 +104,10 @@ impl All {
         attempts: Option<u32>,
         max_waiting: Option<usize>,
     ) -> PyResult<Self> {
-        Ok(Self {
-            locks,
-            entries: entries.into_iter().map(Entry::new).collect::<PyResult<_>>()?,
-            ttl: duration("ttl", ttl)?,
-            wait: duration("wait", wait)?,
-            at_least: duration("at_least", at_least)?,
-            owner: owner.filter(|owner| !owner.is_none()).map(owner_of).transpose()?,
-            renew,
-            renew_every: duration("renew_every", renew_every)?,
-            max_hold: duration("max_hold", max_hold)?,
-            attempts,
-            max_waiting,
-            blocks: Blocks::default(),
-        })
+        let entries = entries.into_iter().map(Entry::new).collect::<PyResult<_>>()?;
+        let options =
+            Options::new(ttl, wait, at_least, owner, renew, renew_every, max_hold, attempts, max_waiting)?;
+        Ok(Self { locks, entries, options, blocks: Blocks::default() })
     }
 
     /// Acquires: blocks this thread. `wait` replaces the wait of the request.
@@ -160,13 +123,13 @@ impl All {
 
     #[pyo3(signature = (wait = None))]
     fn _acquire(&self, py: Python<'_>, wait: Option<&Bound<'_, PyAny>>) -> PyResult<Operation> {
-        let wait = duration("wait", wait)?.or(self.wait);
+        let wait = self.options.wait_or(wait)?;
         self.operation(py, wait)
     }
 
     /// Native, so that no signal handler can run between the grant and the beginning of the block.
     fn __enter__(&self, py: Python<'_>) -> PyResult<Py<Guards>> {
-        let guards = self.operation(py, self.wait)?.wait_now(py)?;
+        let guards = self.operation(py, self.options.wait)?.wait_now(py)?;
         let guards = guards.into_bound(py).cast_into::<Guards>()?.unbind();
         self.blocks.enter(guards.clone_ref(py));
         Ok(guards)
@@ -174,7 +137,7 @@ impl All {
 
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
-        let guards = self.blocks.leave()?;
+        let (_, guards) = self.blocks.leave()?;
         leave(py, guards.get().end(py), exception)
     }
 }
@@ -365,7 +328,7 @@ impl Guards {
             });
             lost.map_or(Poll::Pending, Poll::Ready)
         });
-        Ok(Operation::new(lost, |py, loss| Ok(loss.as_str().into_pyobject(py)?.into_any().unbind())))
+        Ok(Operation::of_loss(lost))
     }
 
     fn __repr__(&self) -> String {

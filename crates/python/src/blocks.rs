@@ -5,7 +5,12 @@ use std::{
     thread::ThreadId,
 };
 
-use pyo3::{PyClass, exceptions::PyTypeError, prelude::*, types::PyTuple};
+use pyo3::{
+    PyClass,
+    exceptions::{PyRuntimeError, PyTypeError},
+    prelude::*,
+    types::PyTuple,
+};
 
 use crate::operation::Operation;
 
@@ -24,13 +29,19 @@ impl<T: PyClass> Blocks<T> {
         self.lock().push((this_thread(), held));
     }
 
-    /// This thread leaves the block that it entered last.
-    pub fn leave(&self) -> PyResult<Py<T>> {
-        let thread = this_thread();
+    /// This thread leaves the block that it entered last: the thread that entered it, and what it holds. A framework
+    /// may leave a block in another thread than it has entered it: the only block there is.
+    pub fn leave(&self) -> PyResult<(ThreadId, Py<T>)> {
         let mut blocks = self.lock();
+        let thread = this_thread();
         let last = blocks.iter().rposition(|(of, _)| *of == thread);
-        let block = last.map(|index| blocks.remove(index).1);
-        block.ok_or_else(|| PyTypeError::new_err("this thread is not in a `with` block of this object"))
+        let index = last.or_else(|| (blocks.len() == 1).then_some(0)).ok_or_else(|| {
+            PyRuntimeError::new_err(
+                "this thread is in no `with` block of this request, but other threads are in several: make a \
+                 request for each block",
+            )
+        })?;
+        Ok(blocks.remove(index))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(ThreadId, Py<T>)>> {

@@ -50,6 +50,14 @@ impl Callbacks {
     }
 }
 
+/// The event of the loss of `held`, which is made when it is first asked for.
+pub fn loss_event(held: &Bound<'_, PyAny>, event: &PyOnceLock<Py<PyAny>>) -> PyResult<Py<PyAny>> {
+    static LOST: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = held.py();
+    let new_event = || Ok::<_, PyErr>(LOST.import(py, "leasehold._lost", "Lost")?.call1((held,))?.unbind());
+    Ok(event.get_or_try_init(py, new_event)?.clone_ref(py))
+}
+
 /// A callback to be called with the reason of a loss.
 struct Call {
     callback: Arc<Callback>,

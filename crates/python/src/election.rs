@@ -11,7 +11,7 @@ use pyo3::{PyTraverseError, PyVisit, prelude::*, sync::PyOnceLock, types::PyTupl
 use crate::{
     arguments::{duration, optional_text, text},
     blocks::{Blocks, leave, not_pickled},
-    callbacks::Callbacks,
+    callbacks::{Callbacks, loss_event},
     errors::exception,
     locks::{Locks, fallible, forks},
     operation::Operation,
@@ -148,7 +148,7 @@ impl Election {
 
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
-        let leading = self.blocks.leave()?;
+        let (_, leading) = self.blocks.leave()?;
         leave(py, leading.get().end(py), exception)
     }
 }
@@ -372,11 +372,7 @@ impl Leading {
     /// The loss of the lead, as an event.
     #[getter]
     fn lost(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        static LOST: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let py = slf.py();
-        let new_event =
-            || Ok::<_, PyErr>(LOST.import(py, "leasehold._lost", "Lost")?.call1((slf,))?.unbind());
-        Ok(slf.get().lost.get_or_try_init(py, new_event)?.clone_ref(py))
+        loss_event(slf.as_any(), &slf.get().lost)
     }
 
     /// An event that is made after the end of the term is told of no loss.
@@ -388,7 +384,7 @@ impl Leading {
     /// The operation that results in the reason when the lead is lost. It does not keep the lead.
     fn _lost(&self, py: Python<'_>) -> PyResult<Operation> {
         let lost = self.held(py)?.lost();
-        Ok(Operation::new(lost, |py, loss| Ok(loss.as_str().into_pyobject(py)?.into_any().unbind())))
+        Ok(Operation::of_loss(lost))
     }
 
     /// Calls `callback` with the reason when the lead is lost, on a thread for callbacks.

@@ -11,7 +11,7 @@ use pyo3::{PyTraverseError, PyVisit, prelude::*, sync::PyOnceLock, types::PyTupl
 use crate::{
     arguments::duration,
     blocks::{leave, not_pickled},
-    callbacks::Callbacks,
+    callbacks::{Callbacks, loss_event},
     errors::{exception, released},
     hold::{Hold, end_all_waits},
     locks::Locks,
@@ -284,11 +284,7 @@ impl Guard {
     /// The loss of the hold, as an event. It does not keep the hold.
     #[getter]
     fn lost(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        static LOST: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let py = slf.py();
-        let new_event =
-            || Ok::<_, PyErr>(LOST.import(py, "leasehold._lost", "Lost")?.call1((slf,))?.unbind());
-        Ok(slf.get().lost.get_or_try_init(py, new_event)?.clone_ref(py))
+        loss_event(slf.as_any(), &slf.get().lost)
     }
 
     /// Why the hold was lost, as far as a call has reported it.
@@ -300,7 +296,7 @@ impl Guard {
     /// The operation that results in the reason when the hold is lost. It does not keep the hold.
     fn _lost(&self, py: Python<'_>) -> PyResult<Operation> {
         let lost = self.look(py, leasehold::Guard::lost)?;
-        Ok(Operation::new(lost, |py, loss| Ok(loss.as_str().into_pyobject(py)?.into_any().unbind())))
+        Ok(Operation::of_loss(lost))
     }
 
     /// Calls `callback` with the reason when the hold is lost, on a thread for callbacks.

@@ -16,6 +16,7 @@ mod log;
 mod metrics;
 mod once;
 mod operation;
+mod options;
 mod request;
 mod thread_wait;
 mod wakers;

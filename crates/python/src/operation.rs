@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use leasehold::{Error, ErrorKind};
+use leasehold::{Error, ErrorKind, Loss};
 use pyo3::{
     exceptions::{PyRuntimeError, PyStopIteration},
     intern,
@@ -76,6 +76,11 @@ impl Operation {
             finish
         });
         Self { work: Arc::new(WorkCell { work: Mutex::new(Some(work)), forks: forks() }) }
+    }
+
+    /// An operation that results in the reason of a loss.
+    pub fn of_loss(loss: impl Future<Output = Loss> + Send + 'static) -> Self {
+        Self::new(loss, |py, loss| Ok(loss.as_str().into_pyobject(py)?.into_any().unbind()))
     }
 
     /// Waits for the result without making a Python object of this operation.

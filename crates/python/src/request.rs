@@ -1,26 +1,18 @@
 //! `Request`: what to acquire, and how.
 
-use std::{
-    collections::hash_map::Entry,
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread::ThreadId,
-    time::Duration,
-};
+use std::{collections::hash_map::Entry, sync::PoisonError, time::Duration};
 
 use leasehold::Error;
-use pyo3::{
-    exceptions::{PyRuntimeError, PyTypeError},
-    prelude::*,
-    types::{PyDict, PyTuple},
-};
+use pyo3::{prelude::*, types::PyTuple};
 
 use crate::{
-    arguments::{duration, text},
-    blocks::{leave, this_thread},
+    arguments::text,
+    blocks::{Blocks, leave, this_thread},
     errors::exception,
     guard::Guard,
-    locks::{Entered, Entrant, Locks, Owner, forks},
+    locks::{Entered, Entrant, Locks, fallible, forks},
     operation::Operation,
+    options::Options,
 };
 
 /// A request for a name. It holds nothing, so it can be used any number of times.
@@ -30,15 +22,7 @@ pub struct Request {
     name: String,
     kind: Kind,
     options: Options,
-    /// The `with` blocks that run, of all threads.
-    blocks: Mutex<Vec<Block>>,
-}
-
-/// A `with` block that runs.
-struct Block {
-    /// The thread that entered it.
-    thread: ThreadId,
-    guard: Py<Guard>,
+    blocks: Blocks<Guard>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,143 +33,44 @@ enum Kind {
     Permits { count: u32, limit: u32 },
 }
 
-struct Options {
-    ttl: Option<Duration>,
-    wait: Option<Duration>,
-    at_least: Option<Duration>,
-    renew: bool,
-    renew_every: Option<Duration>,
-    max_hold: Option<Duration>,
-    attempts: Option<u32>,
-    max_waiting: Option<usize>,
-    owner: Option<OwnerOption>,
-}
-
-impl Options {
-    /// The keywords that give these options.
-    fn keywords<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let keywords = PyDict::new(py);
-        let durations = [
-            ("ttl", self.ttl),
-            ("wait", self.wait),
-            ("at_least", self.at_least),
-            ("renew_every", self.renew_every),
-            ("max_hold", self.max_hold),
-        ];
-        for (key, duration) in durations {
-            if let Some(duration) = duration {
-                keywords.set_item(key, duration.as_secs_f64())?;
-            }
-        }
-        keywords.set_item("renew", self.renew)?;
-        keywords.set_item("attempts", self.attempts)?;
-        keywords.set_item("max_waiting", self.max_waiting)?;
-        match &self.owner {
-            Some(OwnerOption::Label(label)) => keywords.set_item("owner", label)?,
-            Some(OwnerOption::Identity(_)) => {
-                return Err(PyTypeError::new_err(
-                    "a leasehold.Owner is of one process: a request with it cannot be pickled; give owner= a str",
-                ));
-            }
-            None => {}
-        }
-        Ok(keywords)
-    }
-}
-
-/// The owner of each hold.
-pub enum OwnerOption {
-    /// A new identity for each hold, with this text.
-    Label(String),
-    Identity(leasehold::Owner),
-}
-
-/// How long a request waits.
-#[derive(Clone, Copy)]
-enum Wait {
-    /// One try.
-    No,
-    Within(Duration),
-    Forever,
-}
-
 impl Request {
     fn native(&self, py: Python<'_>) -> PyResult<leasehold::Request> {
         let locks = self.locks.get().native(py)?;
-        let mut request = match self.kind {
+        let request = match self.kind {
             Kind::Mutex => locks.mutex(&self.name),
             Kind::Read => locks.rw(&self.name).read(),
             Kind::Write => locks.rw(&self.name).write(),
             Kind::Permits { count, limit } => locks.semaphore(&self.name, limit).permits(count),
         };
-        let options = &self.options;
-        request = request.renew(options.renew);
-        if let Some(ttl) = options.ttl {
-            request = request.ttl(ttl);
-        }
-        if let Some(interval) = options.renew_every {
-            request = request.renew_every(interval);
-        }
-        if let Some(max_hold) = options.max_hold {
-            request = request.max_hold(max_hold);
-        }
-        if let Some(attempts) = options.attempts {
-            request = request.attempts(attempts);
-        }
-        if let Some(most) = options.max_waiting {
-            request = request.max_waiting(most);
-        }
-        match &options.owner {
-            Some(OwnerOption::Label(label)) => request = request.owner(leasehold::Owner::new(label)),
-            Some(OwnerOption::Identity(owner)) => request = request.owner(owner.clone()),
-            None => {}
-        }
-        Ok(request)
+        Ok(self.options.one_name(request))
     }
 
-    fn operation(slf: &Bound<'_, Self>, wait: Wait) -> PyResult<Operation> {
-        let py = slf.py();
-        let this = slf.get();
-        let request = this.native(py)?;
+    /// The operation that acquires. `wait` of zero: one try.
+    fn operation(&self, py: Python<'_>, wait: Option<Duration>) -> PyResult<Operation> {
+        let request = self.native(py)?;
         let acquire = match wait {
-            Wait::No => request.try_acquire(),
-            Wait::Within(limit) => request.acquire_within(limit),
-            Wait::Forever => request.acquire(),
+            Some(Duration::ZERO) => request.try_acquire(),
+            Some(limit) => request.acquire_within(limit),
+            None => request.acquire(),
         };
-        let request = slf.clone().unbind();
-        Ok(Operation::new(acquire, move |py, result| {
-            let this = request.get();
-            match result {
-                Ok(guard) => {
-                    let guard = Guard::new(guard, this.locks.clone_ref(py), this.options.at_least);
-                    Ok(Py::new(py, guard)?.into_any())
-                }
-                Err(error) => Err(exception(py, &error, Some(&this.locks))),
-            }
+        let (locks, at_least) = (self.locks.clone_ref(py), self.options.at_least);
+        Ok(fallible(&self.locks, acquire, move |py, guard| {
+            Ok(Py::new(py, Guard::new(guard, locks, at_least))?.into_any())
         }))
     }
 
-    const fn default_wait(&self) -> Wait {
-        match self.options.wait {
-            None => Wait::Forever,
-            Some(Duration::ZERO) => Wait::No,
-            Some(limit) => Wait::Within(limit),
+    /// [`operation`](Self::operation), unless it would wait for a block that `entrant` is in.
+    fn unnested(&self, py: Python<'_>, wait: Option<Duration>, entrant: Entrant) -> PyResult<Operation> {
+        if wait != Some(Duration::ZERO) {
+            self.refuse_nested(py, entrant)?;
         }
-    }
-
-    fn wait_of(&self, wait: Option<&Bound<'_, PyAny>>) -> PyResult<Wait> {
-        Ok(match duration("wait", wait)? {
-            None => self.default_wait(),
-            Some(Duration::ZERO) => Wait::No,
-            Some(limit) => Wait::Within(limit),
-        })
+        self.operation(py, wait)
     }
 
     /// Refuses a wait for a name inside whose `with` block `entrant` is: it would wait for itself.
     fn refuse_nested(&self, py: Python<'_>, entrant: Entrant) -> PyResult<()> {
         // An owner takes its lock again.
-        let takes_again = matches!(self.options.owner, Some(OwnerOption::Identity(_)));
-        if takes_again || matches!(self.kind, Kind::Permits { .. }) {
+        if self.options.takes_again() || matches!(self.kind, Kind::Permits { .. }) {
             return Ok(());
         }
         let entered = self.locks.get().entered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -262,18 +147,9 @@ impl Request {
                 _ => Kind::Mutex,
             },
         };
-        let options = Options {
-            ttl: duration("ttl", ttl)?,
-            wait: duration("wait", wait)?,
-            at_least: duration("at_least", at_least)?,
-            renew,
-            renew_every: duration("renew_every", renew_every)?,
-            max_hold: duration("max_hold", max_hold)?,
-            attempts,
-            max_waiting,
-            owner: owner.filter(|owner| !owner.is_none()).map(owner_of).transpose()?,
-        };
-        Ok(Self { locks, name: text("name", name)?, kind, options, blocks: Mutex::default() })
+        let options =
+            Options::new(ttl, wait, at_least, owner, renew, renew_every, max_hold, attempts, max_waiting)?;
+        Ok(Self { locks, name: text("name", name)?, kind, options, blocks: Blocks::default() })
     }
 
     /// The name.
@@ -313,27 +189,21 @@ impl Request {
     /// >>> guard = leasehold.connect("memory:").mutex("order/17").acquire()
     /// >>> guard.release()
     #[pyo3(signature = (wait = None))]
-    fn acquire(slf: &Bound<'_, Self>, wait: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
-        let wait = slf.get().wait_of(wait)?;
-        if !matches!(wait, Wait::No) {
-            slf.get().refuse_nested(slf.py(), Entrant::Thread(this_thread()))?;
-        }
-        Self::operation(slf, wait)?.wait_now(slf.py())
+    fn acquire(&self, py: Python<'_>, wait: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+        let wait = self.options.wait_or(wait)?;
+        self.unnested(py, wait, Entrant::Thread(this_thread()))?.wait_now(py)
     }
 
     /// The operation that acquires. `task`: the address of the task that awaits it.
     #[pyo3(signature = (wait, task))]
-    fn _acquire(slf: &Bound<'_, Self>, wait: Option<&Bound<'_, PyAny>>, task: usize) -> PyResult<Operation> {
-        let wait = slf.get().wait_of(wait)?;
-        if !matches!(wait, Wait::No) {
-            slf.get().refuse_nested(slf.py(), Entrant::Task(task))?;
-        }
-        Self::operation(slf, wait)
+    fn _acquire(&self, py: Python<'_>, wait: Option<&Bound<'_, PyAny>>, task: usize) -> PyResult<Operation> {
+        let wait = self.options.wait_or(wait)?;
+        self.unnested(py, wait, Entrant::Task(task))
     }
 
     /// The operation that tries once.
-    fn _try_acquire(slf: &Bound<'_, Self>) -> PyResult<Operation> {
-        Self::operation(slf, Wait::No)
+    fn _try_acquire(&self, py: Python<'_>) -> PyResult<Operation> {
+        self.operation(py, Some(Duration::ZERO))
     }
 
     /// Records that a task entered a block. Its thread must not block either: then the task could not leave.
@@ -348,53 +218,19 @@ impl Request {
     }
 
     /// Native, so that no signal handler can run between the grant and the beginning of the block.
-    fn __enter__(slf: &Bound<'_, Self>) -> PyResult<Py<Guard>> {
-        let (py, this, thread) = (slf.py(), slf.get(), this_thread());
-        let wait = this.default_wait();
-        if !matches!(wait, Wait::No) {
-            this.refuse_nested(py, Entrant::Thread(thread))?;
-        }
-        let guard = Self::operation(slf, wait)?.wait_now(py)?;
+    fn __enter__(&self, py: Python<'_>) -> PyResult<Py<Guard>> {
+        let thread = Entrant::Thread(this_thread());
+        let guard = self.unnested(py, self.options.wait, thread)?.wait_now(py)?;
         let guard = guard.into_bound(py).cast_into::<Guard>()?.unbind();
-        this.lock_blocks().push(Block { thread, guard: guard.clone_ref(py) });
-        this.enter(Entrant::Thread(thread));
+        self.blocks.enter(guard.clone_ref(py));
+        self.enter(thread);
         Ok(guard)
     }
 
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
-        let Block { thread, guard } = self.take_block()?;
+        let (thread, guard) = self.blocks.leave()?;
         self.leave(Entrant::Thread(thread));
         leave(py, guard.get().release(py), exception)
     }
-}
-
-impl Request {
-    fn lock_blocks(&self) -> MutexGuard<'_, Vec<Block>> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the last `with` block of this thread. A framework may leave a block in another thread than it has entered
-    /// it: the only block there is.
-    fn take_block(&self) -> PyResult<Block> {
-        let mut blocks = self.lock_blocks();
-        let thread = this_thread();
-        let last = blocks.iter().rposition(|block| block.thread == thread);
-        let index = last.or_else(|| (blocks.len() == 1).then_some(0)).ok_or_else(|| {
-            PyRuntimeError::new_err(
-                "this thread is in no `with` block of this request, but other threads are in several: make a \
-                 request for each block",
-            )
-        })?;
-        Ok(blocks.remove(index))
-    }
-}
-
-pub fn owner_of(owner: &Bound<'_, PyAny>) -> PyResult<OwnerOption> {
-    if let Ok(owner) = owner.cast::<Owner>() {
-        return Ok(OwnerOption::Identity(owner.get().0.clone()));
-    }
-    text("owner", owner)
-        .map(OwnerOption::Label)
-        .map_err(|_| PyTypeError::new_err("owner must be a str or a leasehold.Owner"))
 }

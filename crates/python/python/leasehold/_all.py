@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from leasehold._errors import Busy
+from leasehold._in_tasks import InTasks
 from leasehold._leasehold import All as _All, Guards
 
 if TYPE_CHECKING:
     from leasehold._locks import Locks
     from leasehold._request import Seconds
-    from leasehold._tasks import Blocks
 
 
-class All(_All):
+class All(InTasks, _All):
     """A request for several names: all or none. ``locks.all()`` begins one; each method adds a name.
 
     The names are acquired in one order, whatever the order of the calls, so two such requests never wait for each
@@ -29,7 +29,6 @@ class All(_All):
     def __init__(self, locks: Locks, entries: tuple[tuple[Any, str], ...], **options: Any) -> None:
         # The native part has taken the arguments in its `__new__`.
         self._request = (locks, entries, options)
-        self._blocks: Optional[Blocks] = None
 
     def mutex(self, name: str) -> All:
         """Adds the exclusive hold of ``name``.
@@ -117,17 +116,10 @@ class All(_All):
             return None
 
     async def __aenter__(self) -> Guards:
+        task = self._blocks.current_task()
         guards = await self.acquire_async()
-        if self._blocks is None:
-            from leasehold._tasks import Blocks
-
-            self._blocks = Blocks()
-        self._blocks.enter(guards)
+        self._blocks.enter(guards, task)
         return guards
-
-    async def __aexit__(self, kind: Any, value: Any, traceback: Any) -> bool:
-        assert self._blocks is not None
-        return await self._blocks.leave(kind, value, traceback)
 
     def __reduce__(self) -> Any:
         locks, entries, options = self._request

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional
 
 from leasehold._errors import Busy
+from leasehold._in_tasks import InTasks
 from leasehold._leasehold import Election as _Election, Leading, Watch as _Watch
 
 if TYPE_CHECKING:
     from leasehold._locks import Locks
     from leasehold._request import Seconds
-    from leasehold._tasks import Blocks
     from leasehold._view import Leader, Leadership
 
 
-class Election(_Election):
+class Election(InTasks, _Election):
     """A leader election: an exclusive hold of a name, whose holder publishes a value. ``locks.election`` makes one.
 
     As a context manager it campaigns, and resigns at the end of the block:
@@ -29,7 +29,6 @@ class Election(_Election):
     def __init__(self, locks: Locks, name: str, **options: Any) -> None:
         # The native part has taken the arguments in its `__new__`.
         self._request = (locks, name, options)
-        self._blocks: Optional[Blocks] = None
 
     def try_campaign(self) -> Optional[Leading]:
         """Leads if nobody else does now; ``None`` otherwise.
@@ -105,17 +104,10 @@ class Election(_Election):
         return LeaderWatch(self)
 
     async def __aenter__(self) -> Leading:
+        task = self._blocks.current_task()
         leading = await self.campaign_async()
-        if self._blocks is None:
-            from leasehold._tasks import Blocks
-
-            self._blocks = Blocks()
-        self._blocks.enter(leading)
+        self._blocks.enter(leading, task)
         return leading
-
-    async def __aexit__(self, kind: Any, value: Any, traceback: Any) -> bool:
-        assert self._blocks is not None
-        return await self._blocks.leave(kind, value, traceback)
 
     def __reduce__(self) -> Any:
         locks, name, options = self._request

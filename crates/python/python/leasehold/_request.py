@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import functools
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, cast
-from weakref import WeakKeyDictionary
+from typing import Any, Callable, Optional, TypeVar, Union, cast
 
 from leasehold._errors import Busy
+from leasehold._in_tasks import InTasks
 from leasehold._leasehold import Guard, Request as _Request
-
-if TYPE_CHECKING:
-    from leasehold._blocks import AsyncioBlock
-    from leasehold._trio import TrioBlock
 
 Seconds = Union[float, timedelta]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Request(_Request):
+class Request(InTasks, _Request):
     """A request for a lock. It holds nothing, and can be used any number of times, by threads and tasks.
 
     It is a context manager (``with`` and ``async with``) and a decorator of functions and coroutines:
@@ -57,7 +53,7 @@ class Request(_Request):
         >>> asyncio.run(main())
         'order/17'
         """
-        guard: Guard = await self._acquire(wait, id(_current_task()))
+        guard: Guard = await self._acquire(wait, id(self._blocks.current_task()))
         return guard
 
     async def try_acquire_async(self) -> Optional[Guard]:
@@ -78,60 +74,10 @@ class Request(_Request):
         return guard
 
     async def __aenter__(self) -> Guard:
-        task = _current_task()
+        task = self._blocks.current_task()
         guard: Guard = await self._acquire(None, id(task))
-        # An exception of a signal handler may be raised at each step: what is left then ends with the task.
-        of_task: list[_Block] = self._blocks.setdefault(task, [])
-        block = _new_block(guard, task)
-        try:
-            of_task.append(block)
-            block.entered = _Entered(self, id(task))
-        except BaseException:
-            if block in of_task:
-                of_task.remove(block)
-            raise
+        self._blocks.enter(guard, task, lambda: _Entered(self, id(task)))
         return guard
-
-    async def __aexit__(self, kind: Any, value: Any, traceback: Any) -> bool:
-        block = self._take_block(is_destroyed=kind is GeneratorExit)
-        if block is None:
-            # The block ended with its task.
-            return False
-        block.entered = None
-        return await block.leave(kind, value, traceback)
-
-    @property
-    def _blocks(self) -> WeakKeyDictionary[Any, list[_Block]]:
-        """The blocks of each task. They do not keep the task."""
-        blocks: Optional[WeakKeyDictionary[Any, list[_Block]]] = self.__dict__.get("_blocks_of_tasks")
-        if blocks is None:
-            blocks = self.__dict__.setdefault("_blocks_of_tasks", WeakKeyDictionary())
-        return blocks
-
-    def _take_block(self, is_destroyed: bool) -> Optional[_Block]:
-        """The last block of this task, or that of a task that is being destroyed. A framework may leave a block in
-        another task than it has entered it: the only block there is."""
-        blocks = self._blocks
-        try:
-            task = _current_task()
-        except RuntimeError:
-            task = None
-        if is_destroyed:
-            for other in list(blocks):
-                if other is not task and getattr(other, "get_coro", None) and other.get_coro().cr_running:
-                    task = other
-        of_task = blocks.get(task) if task is not None else None
-        if not of_task:
-            if is_destroyed:
-                return None
-            others = [of_task for of_task in list(blocks.values()) if of_task]
-            if len(others) != 1:
-                raise RuntimeError(
-                    "this task is in no `async with` block of this request, but other tasks are in several: make a "
-                    "request for each block"
-                )
-            of_task = others[0]
-        return of_task.pop()
 
     def __call__(self, function: Function) -> Function:
         import inspect
@@ -155,9 +101,6 @@ class Request(_Request):
         return cast(Function, locked)
 
 
-_Block = Union["AsyncioBlock", "TrioBlock"]
-
-
 class _Entered:
     """Records that a task is in a block, until it is dropped."""
 
@@ -170,19 +113,3 @@ class _Entered:
 
     def __del__(self) -> None:
         self._request._leave(self._key)
-
-
-def _current_task() -> Any:
-    _import_loops()
-    return _current_task()
-
-
-def _new_block(guard: Guard, task: Any) -> _Block:
-    _import_loops()
-    return _new_block(guard, task)
-
-
-def _import_loops() -> None:
-    """Imports the event loops when the first task comes: asyncio takes longer to import than all of this module."""
-    global _current_task, _new_block
-    from leasehold._loops import current_task as _current_task, new_block as _new_block

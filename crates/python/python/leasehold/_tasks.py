@@ -1,8 +1,9 @@
-"""The ``async with`` blocks of one object, of all tasks. A block's task is cancelled when what it holds is lost."""
+"""The ``async with`` blocks of one request, of all tasks. A block's task is cancelled when what it holds is lost."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
+from weakref import WeakKeyDictionary
 
 from leasehold._loops import current_task, new_block
 
@@ -17,33 +18,59 @@ class Blocks:
     """The blocks that tasks are in. A task leaves its blocks in the opposite order."""
 
     def __init__(self) -> None:
-        self._of_tasks: dict[int, list[Block]] = {}
+        #: They do not keep the task.
+        self._of_tasks: WeakKeyDictionary[Any, list[Block]] = WeakKeyDictionary()
 
-    def enter(self, held: Any) -> None:
-        """The running task is in a block that holds ``held``."""
-        task = current_task()
-        self._of_tasks.setdefault(id(task), []).append(new_block(held, task))
+    @staticmethod
+    def current_task() -> Any:
+        """The task that runs in this thread."""
+        return current_task()
+
+    def enter(self, held: Any, task: Any, record: Optional[Callable[[], object]] = None) -> None:
+        """``task``, which runs now, is in a block that holds ``held``. What ``record`` returns is kept until the end of
+        the block."""
+        # An exception of a signal handler may be raised at each step: what is left then ends with the task.
+        of_task = self._of_tasks.setdefault(task, [])
+        block = new_block(held, task)
+        try:
+            of_task.append(block)
+            if record is not None:
+                block.entered = record()
+        except BaseException:
+            if block in of_task:
+                of_task.remove(block)
+            raise
 
     async def leave(self, kind: Any, value: Any, traceback: Any) -> bool:
         """The running task leaves the block that it entered last."""
-        return await self._take().leave(kind, value, traceback)
+        block = self._take(is_destroyed=kind is GeneratorExit)
+        if block is None:
+            # The block ended with its task.
+            return False
+        block.entered = None
+        return await block.leave(kind, value, traceback)
 
-    def _take(self) -> Block:
+    def _take(self, is_destroyed: bool) -> Optional[Block]:
+        """The last block of this task, or that of a task that is being destroyed. A framework may leave a block in
+        another task than it has entered it: the only block there is."""
+        blocks = self._of_tasks
         try:
-            key = id(current_task())
+            task = current_task()
         except RuntimeError:
-            # A destroyed task.
-            key = 0
-        if key not in self._of_tasks:
-            # A framework may leave a block in another task than it has entered it: the only block there is.
-            if len(self._of_tasks) != 1:
+            task = None
+        if is_destroyed:
+            for other in list(blocks):
+                if other is not task and getattr(other, "get_coro", None) and other.get_coro().cr_running:
+                    task = other
+        of_task = blocks.get(task) if task is not None else None
+        if not of_task:
+            if is_destroyed:
+                return None
+            others = [of_task for of_task in list(blocks.values()) if of_task]
+            if len(others) != 1:
                 raise RuntimeError(
-                    "this task is in no `async with` block of this object, but other tasks are in several: make an "
-                    "object for each block"
+                    "this task is in no `async with` block of this request, but other tasks are in several: make a "
+                    "request for each block"
                 )
-            key = next(iter(self._of_tasks))
-        blocks = self._of_tasks[key]
-        block = blocks.pop()
-        if not blocks:
-            del self._of_tasks[key]
-        return block
+            of_task = others[0]
+        return of_task.pop()
