@@ -1,6 +1,7 @@
 """Measures how often the Python module leasehold, or redis-py's Lock, acquires and releases.
 
-It is started as `python_pairs.py leasehold|redis PORT` and reads lines; it answers each line with pairs per second.
+It is started as `python_pairs.py leasehold|redis|floor PORT` and reads lines; it answers each line with pairs per
+second. `floor` locks nothing: what two waits cost asyncio itself, which a lock of asyncio tasks cannot undercut.
 
     threads N MILLIS      each thread has its own name
     tasks N MILLIS        each asyncio task has its own name
@@ -53,6 +54,38 @@ class RedisPy:
         return self.async_client.lock("redis-py:" + name, timeout=LEASE_S)
 
 
+class Floor:
+    """`async with` blocks that wait for a future of asyncio at each end. One callback completes all futures of a turn
+    of the loop."""
+
+    name = "asyncio"
+
+    def __init__(self, _port):
+        self.waiting = []
+
+    def async_lock(self, _name):
+        return self
+
+    async def __aenter__(self):
+        await self.wait()
+
+    async def __aexit__(self, *_exception):
+        await self.wait()
+
+    def wait(self):
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self.waiting.append(future)
+        if len(self.waiting) == 1:
+            loop.call_soon(self.complete)
+        return future
+
+    def complete(self):
+        waiting, self.waiting = self.waiting, []
+        for future in waiting:
+            future.set_result(None)
+
+
 def in_threads(library, names, millis):
     done = []
 
@@ -88,7 +121,7 @@ async def in_tasks(library, names, millis):
 
 
 def main():
-    library = {"leasehold": Leasehold, "redis": RedisPy}[sys.argv[1]](int(sys.argv[2]))
+    library = {"leasehold": Leasehold, "redis": RedisPy, "floor": Floor}[sys.argv[1]](int(sys.argv[2]))
     # One loop for all measurements, because connections belong to a loop.
     loop = asyncio.new_event_loop()
     for line in sys.stdin:

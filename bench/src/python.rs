@@ -20,7 +20,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let server = RedisServer::start(&[]);
     let port = server.port();
     let start = |library| ForeignProgram::start(python_pairs(library, port)?);
-    let [mut redis_py, mut own] = [start("redis")?, start("leasehold")?];
+    let [mut redis_py, mut own, mut floor] = [start("redis")?, start("leasehold")?, start("floor")?];
     let locks = Locks::connect(&format!("redis://127.0.0.1:{port}"))?;
     for (what, count) in [("threads", 1), ("threads", 16), ("tasks", 1), ("tasks", 256)] {
         println!("  {count} {what}, a name each");
@@ -30,6 +30,10 @@ pub(crate) fn bench() -> Result<(), Failure> {
             .candidate(OWN, || pairs(&mut own, what, count));
         if (what, count) == ("threads", 1) {
             comparison = comparison.candidate("leasehold in Rust, blocking calls", || blocking_pairs(&locks));
+        }
+        if what == "tasks" {
+            comparison =
+                comparison.candidate("two waits of asyncio, no lock", || pairs(&mut floor, what, count));
         }
         comparison.run()?;
     }

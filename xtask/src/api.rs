@@ -21,7 +21,7 @@ const CRATE: &str = "leasehold";
 const INNER_CRATES: [&str; 6] = ["core", "etcd", "redis", "sql", "tls", "zookeeper"];
 /// The words between core and the engines: a new one must not compile before every engine handles it, also an engine of
 /// a user. And the answer of `once_in`: a program that did not handle one of its words could do the work twice.
-const EXHAUSTIVE: [&str; 11] = [
+const EXHAUSTIVE: [&str; 12] = [
     "AllAnswer",
     "Answer",
     "Fault",
@@ -32,6 +32,7 @@ const EXHAUSTIVE: [&str; 11] = [
     "Renewed",
     "TimeLeft",
     "Upgraded",
+    "Watched",
     "Written",
 ];
 /// The release of the compiler whose JSON `public-api` in `xtask/Cargo.toml` reads.

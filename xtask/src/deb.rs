@@ -5,8 +5,10 @@
 
 use std::{
     env, fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Child, Command, Output, Stdio},
 };
 
 use crate::{
@@ -113,7 +115,12 @@ impl Installation {
     fn use_and_purge(&self) -> Result<(), String> {
         self.check_files()?;
         self.run_under_a_lock()?;
-        self.check_unit()?;
+        self.ask_doctor()?;
+        let start = self.check_unit()?;
+        self.serve(&start)?;
+        // The locks of users are no part of the package.
+        let locks = self.path("locks");
+        fs::remove_dir_all(&locks).map_err(|error| format!("{}: {error}", locks.display()))?;
         succeed(self.dpkg().arg("--purge").arg(NAME))?;
         let left = Command::new("find").arg(&self.root).args(["-name", "*leasehold*"]).output();
         match left {
@@ -135,16 +142,43 @@ impl Installation {
         if mode.stdout == b"600\n" { Ok(()) } else { Err(format!("{SETTINGS} is not private: {mode:?}")) }
     }
 
+    /// The installed command, with locks in the root.
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.path("usr/bin/leasehold"));
+        command.env("LEASEHOLD_URL", format!("file://{}", self.path("locks").display()));
+        command
+    }
+
     fn run_under_a_lock(&self) -> Result<(), String> {
-        let mut run = Command::new(self.path("usr/bin/leasehold"));
-        run.args(["run", "a-name", "--", "sh", "-c", "echo $LEASEHOLD_NAME"]);
-        run.env("LEASEHOLD_URL", format!("file://{}", self.path("locks").display()));
-        let run = output(&mut run)?;
+        let run = output(self.command().args(["run", "a-name", "--", "sh", "-c", "echo $LEASEHOLD_NAME"]))?;
         if run.stdout == b"a-name\n" { Ok(()) } else { Err(format!("the command printed {run:?}")) }
     }
 
-    /// The unit is valid, is not enabled, and calls the command with options that exist.
-    fn check_unit(&self) -> Result<(), String> {
+    /// Users of the package can lock. A warning about the file system of this machine is no fault of the package.
+    fn ask_doctor(&self) -> Result<(), String> {
+        let doctor = self.command().arg("doctor").output().map_err(|error| format!("doctor: {error}"))?;
+        let can_lock = String::from_utf8_lossy(&doctor.stdout)
+            .lines()
+            .any(|line| line.starts_with("good") && line.contains(" this user can lock and release "));
+        match (can_lock, doctor.status.code()) {
+            (true, Some(0 | 1)) => Ok(()),
+            _ => Err(format!("doctor found {doctor:?}")),
+        }
+    }
+
+    /// The page answers when it is started as the unit starts it, on another port.
+    fn serve(&self, options: &[String]) -> Result<(), String> {
+        let mut command = self.command();
+        command.args(options).args(["--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
+        let page = command.spawn().map_err(|error| format!("{} cannot be run: {error}", shown(&command)))?;
+        let mut page = Page(page);
+        let live = page.get("/livez")?;
+        if live.starts_with("HTTP/1.1 200 ") { Ok(()) } else { Err(format!("the page answered {live:?}")) }
+    }
+
+    /// The unit is valid, is not enabled, and calls the command with options that exist. Returns these
+    /// options.
+    fn check_unit(&self) -> Result<Vec<String>, String> {
         let unit = fs::read_to_string(self.path(UNIT)).map_err(|error| format!("{UNIT}: {error}"))?;
         // The program of the unit has to exist, so the checked copy has the path of the program in the root.
         let program = self.path("usr/bin/leasehold").display().to_string();
@@ -162,9 +196,10 @@ impl Installation {
         }
         let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/leasehold "));
         let words = start.unwrap_or_default().split(' ').filter(|word| !word.starts_with('$'));
-        output(Command::new(self.path("usr/bin/leasehold")).args(words).arg("--help"))?;
+        let words: Vec<String> = words.map(str::to_owned).collect();
+        output(self.command().args(&words).arg("--help"))?;
         match self.path("etc/systemd").exists() {
-            false => self.check_restarts(&unit),
+            false => self.check_restarts(&unit).map(|()| words),
             true => Err("the package enables its service".to_owned()),
         }
     }
@@ -181,6 +216,34 @@ impl Installation {
         } else {
             Err(format!("without a URL the service exits with {code:?}, and systemd starts it again"))
         }
+    }
+}
+
+/// The running page, ended when it is dropped.
+struct Page(Child);
+
+impl Page {
+    /// The answer to a request. The page has said its address before.
+    fn get(&mut self, path: &str) -> Result<String, String> {
+        let failed = |error: std::io::Error| format!("the page does not answer: {error}");
+        let mut line = String::new();
+        if let Some(stdout) = self.0.stdout.as_mut() {
+            BufReader::new(stdout).read_line(&mut line).map_err(failed)?;
+        }
+        let address = line.trim().trim_start_matches("http://").trim_end_matches('/');
+        let mut connection = TcpStream::connect(address).map_err(failed)?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        connection.write_all(request.as_bytes()).map_err(failed)?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).map_err(failed)?;
+        Ok(answer)
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

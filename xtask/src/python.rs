@@ -21,6 +21,8 @@ use crate::{
 
 /// The package with the sources of the module, below the root of the workspace.
 const PACKAGE: &str = "crates/python";
+/// The program that takes part in the storms of the tests. They look for it beside their interpreter.
+const NEIGHBOUR: &str = "leasehold-e2e";
 /// The largest wheel of a release, in bytes.
 const LARGEST_WHEEL: u64 = 8_000_000;
 
@@ -36,7 +38,7 @@ pub(crate) fn test(steps: &mut Steps, workspace: &Workspace, names: &[&str]) -> 
 pub(crate) fn release(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     steps.step("set up Python", || tools(workspace).make())?;
     let wheel = steps.step("build the wheel of a release", || {
-        build(workspace, "release", maturin(workspace).arg("--release"))
+        build(workspace, "release", maturin(workspace).args(["--profile", "wheel"]))
     })?;
     steps.step("check the size of the wheel", || {
         let size = fs::metadata(&wheel).map_err(|error| format!("{}: {error}", wheel.display()))?.len();
@@ -63,6 +65,7 @@ pub(crate) fn suite(workspace: &Workspace) -> Result<Suite, String> {
     let environment = tests(workspace);
     let mut pip = environment.pip();
     succeed(pip.args(["install", "--quiet", "--no-index", "--no-deps", "--force-reinstall"]).arg(wheel))?;
+    link_program(&workspace.target.join("debug").join(NEIGHBOUR), &environment.program(NEIGHBOUR))?;
     Ok(Suite {
         package: "leasehold-python".to_owned(),
         target: "pytest".to_owned(),
@@ -92,6 +95,16 @@ fn tools(workspace: &Workspace) -> Environment {
 fn tests(workspace: &Workspace) -> Environment {
     let requirements = workspace.root.join(PACKAGE).join("tests/requirements.txt");
     Environment::new(folder(workspace).join("tests"), requirements)
+}
+
+fn link_program(program: &Path, link: &Path) -> Result<(), String> {
+    match fs::remove_file(link) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(format!("{}: {error}", link.display()));
+        }
+        _ => {}
+    }
+    std::os::unix::fs::symlink(program, link).map_err(|error| format!("{}: {error}", link.display()))
 }
 
 fn folder(workspace: &Workspace) -> PathBuf {

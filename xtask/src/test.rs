@@ -30,6 +30,8 @@ const QUICK_PACKAGES: [&str; 8] =
 /// The arguments of cargo that select the packages with tests. The package of the benches has none; it is linted, and
 /// its benches run at night.
 const TESTED_PACKAGES: [&str; 3] = ["--workspace", "--exclude", "leasehold-bench"];
+/// The ends of the names of the storms of the Python module.
+const PYTHON_STORMS: [&str; 4] = ["[file]", "[etcd]", "[postgres]", "_beside_redis_py"];
 
 /// The first tier, for after each save: format, our own rules, lints, and the quick tests.
 pub(crate) fn quick(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
@@ -96,7 +98,8 @@ pub(crate) fn nightly_jobs(steps: &mut Steps, workspace: &Workspace) -> Result<V
     }
     let is_sql = |suite: &&Suite| suite.package == "leasehold-sql" && suite.kind == Kind::Integration;
     jobs.extend(suites.iter().filter(is_sql).map(crowd));
-    jobs.extend(suites.iter().filter(|suite| suite.kind == Kind::Python).map(python_storm));
+    jobs.extend(suites.iter().filter(|suite| suite.kind == Kind::Python).flat_map(python_storms));
+    jobs.extend(suites.iter().filter(|suite| suite.kind == Kind::Python).map(python_on_all_engines));
     jobs.push(python::pyright_job(steps, workspace)?);
     let mut peers = workspace.cargo_of_peers("test");
     peers.arg("--locked");
@@ -127,12 +130,23 @@ fn crowd(suite: &Suite) -> Job {
     Job::new(format!("{suite}, a thousand claims on one name"), command)
 }
 
-/// The storm of Python programs with kills and forks, which in `./test` takes five seconds.
-fn python_storm(suite: &Suite) -> Job {
+/// The storms of Python programs, two minutes on each engine. `./test` runs two of them, for two seconds.
+fn python_storms(suite: &Suite) -> Vec<Job> {
+    let job = |storm: &str| {
+        let mut command = suite.command();
+        command.args(["--exact", &format!("test_storm.py::test_no_two_sections_overlap_in_a_storm{storm}")]);
+        command.env("LEASEHOLD_STORM_SECONDS", "120");
+        Job::new(format!("{suite}, a storm of two minutes{storm}"), command)
+    };
+    PYTHON_STORMS.map(job).into()
+}
+
+/// The tests of the Python module on all engines. In `./test` those that start processes or need much time run on
+/// examples of engines.
+fn python_on_all_engines(suite: &Suite) -> Job {
     let mut command = suite.command();
-    command.args(["--exact", "test_neighbours.py::test_no_two_sections_overlap_in_a_storm"]);
-    command.env("LEASEHOLD_STORM_SECONDS", "120");
-    Job::new(format!("{suite}, a storm of two minutes"), command)
+    command.env("LEASEHOLD_ALL_ENGINES", "1");
+    Job::new(format!("{suite}, on all engines"), command)
 }
 
 fn check_tiers(workspace: &Workspace, suites: &[Suite]) -> Result<(), String> {

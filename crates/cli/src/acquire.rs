@@ -3,6 +3,7 @@
 use std::{cell::OnceCell, pin::Pin, task::Poll, time::Duration};
 
 use leasehold::{All, Election, Error, Life, Locks, Pace};
+use leasehold_ops::Reached;
 use nix::sys::signal::Signal;
 
 use crate::{
@@ -361,13 +362,33 @@ fn not_acquired(
     let shown = event_loop.block_on(locks.show(taken), Some(limit), interrupts_wait);
     let holder_text = match shown.map_err(wait_failure)? {
         Some(Ok(view)) => text::held_by(&view).map(|held| held + warnings::same_owner(plan, &view)),
-        _ => {
-            Some(format!("{HELD_BY_ANOTHER}: `leasehold show {}` shows the holder", text::shell_word(taken)))
-        }
+        _ => Some(format!("{HELD_BY_ANOTHER}: {}", how_to_see_the_holder(&plan.reached, taken))),
     };
     let holder_text = holder_text.unwrap_or_else(|| "it was held by another and is free now".to_owned());
     // The message names the holder in place of "another".
     let beginning = error.strip_suffix(HELD_BY_ANOTHER).unwrap_or(&error);
     let message = format!("{beginning}{holder_text}");
     Ok(Failure::new(plan.not_acquired_code, message).hidden(plan.quiet))
+}
+
+/// The command that shows the holder of a name.
+fn how_to_see_the_holder(reached: &Reached, name: &str) -> String {
+    let show = reached.quoted_command(&format!("show {}", text::shell_word(name)));
+    format!("{show} shows the holder")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_shows_the_holder_reaches_the_same_engine() {
+        let reached = Reached::of_url("redis://:hunter2@h", "redis");
+        assert_eq!(
+            how_to_see_the_holder(&reached, "a b"),
+            "with the password in the URL: `leasehold --url redis://h show 'a b'` shows the holder"
+        );
+        let here = how_to_see_the_holder(&Reached::AsHere, "a");
+        assert_eq!(here, "`leasehold show a` shows the holder");
+    }
 }

@@ -95,7 +95,7 @@ pub(crate) struct HoldOptions {
     /// How long a lease lasts without a renewal
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "30s")]
     pub(crate) ttl: Duration,
-    /// How often to renew the lease: from a twentieth of the ttl to half of it; a third by default
+    /// How often to renew the lease: from a twentieth of the ttl (or 20s) to half of it; by default a third, or 20s
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) renew_every: Option<Duration>,
     /// End CMD, and the hold, after this time at the latest
@@ -365,7 +365,7 @@ pub(crate) struct Watch {
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
-    /// The least pause between two looks at the engine: 100ms to 1h
+    /// The pause between two looks at the engine while it tells no change: 100ms to 1h
     #[arg(long, value_name = "DURATION", value_parser = look_pause, allow_hyphen_values = true, default_value = "1s")]
     pub(crate) every: Duration,
 }
@@ -376,7 +376,7 @@ pub(crate) struct Top {
     /// Show the names that begin with this; all names by default
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// The least pause between two looks at the engine: 100ms to 1h
+    /// The pause between two looks at the engine while it tells no change: 100ms to 1h
     #[arg(long, value_name = "DURATION", value_parser = look_pause, allow_hyphen_values = true, default_value = "1s")]
     pub(crate) every: Duration,
     /// Never break a hold

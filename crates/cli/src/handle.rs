@@ -4,7 +4,7 @@ mod file;
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use leasehold::{ErrorKind as Kind, Handle, HolderView, Locks, Loss, Mode};
+use leasehold::{ErrorKind as Kind, Handle, HolderView, Locks, Loss, Mode, Owner};
 use leasehold_ops::Reached;
 
 pub(crate) use file::{HandleFile, output, remove_older};
@@ -13,8 +13,9 @@ use crate::{
     args::HandleOptions,
     cmd,
     exit::{self, Failure},
+    holder::link,
     source::Given,
-    text::{MIN_HOLD_OWNER, owner_text},
+    text::{MIN_HOLD_OWNER, owner_text, print_message, short_duration},
 };
 
 /// The parameters of a URL that decide which locks it names. All others, and the user with its password, say only how
@@ -107,9 +108,24 @@ impl Held {
             return self.failure(exit::USAGE, what);
         }
         // What happens most often comes first.
+        let is_of_process = self.locks.profile().no_handles.is_some();
         let why = match self.options.wish {
-            Wish::Keep => "its lease was not renewed in time, or it was released or broken",
-            Wish::End => "it was released before, or its lease was not renewed in time, or it was broken",
+            // Such a hold has no lease of its own.
+            Wish::Keep if is_of_process => {
+                "the process of --while-pid has ended, or its holder process has, or it was released or broken"
+            }
+            Wish::End if is_of_process => {
+                "it was released before, or the process of --while-pid has ended, or its holder process has, or it \
+                 was broken"
+            }
+            Wish::Keep => {
+                "its lease was not renewed in time (with --while-pid: that process has ended), or it was released or \
+                 broken"
+            }
+            Wish::End => {
+                "it was released before, or its lease was not renewed in time (with --while-pid: that process has \
+                 ended), or it was broken"
+            }
         };
         let what_to_do = match self.options.wish {
             Wish::Keep => "check for half-done work",
@@ -195,11 +211,48 @@ impl Held {
         Ok(if is_unclear { Shown::Unclear } else { Shown::NotHeld })
     }
 
+    /// What to do if the holder process of this hold is stopped, so that it neither renews nor answers. `None`: it is
+    /// not stopped, or not here.
+    pub(crate) fn stopped_holder(&self) -> Option<String> {
+        let pid = link::stopped(&self.handle)?;
+        Some(format!("its holder process {pid} is stopped (state T): continue it by `kill -CONT {pid}`"))
+    }
+
+    /// Says on stderr that the hold goes on, but not for long: its holder process is stopped, or has ended.
+    pub(crate) fn warn_of_holder(&self, holder: &HolderView) {
+        if self.options.quiet {
+            return;
+        }
+        let is_session = self.locks.profile().no_handles.is_some();
+        let end = match holder.remaining {
+            Some(left) if !is_session => {
+                format!(", and nobody renews it: it ends in {}", short_duration(left))
+            }
+            _ => String::new(),
+        };
+        let what = match self.stopped_holder() {
+            Some(stopped) => format!("{stopped}{end}"),
+            // The label of a process of this user and machine, which therefore should answer here.
+            None if !is_session && is_of_a_process_here(&holder.owner) => {
+                format!("its holder process has ended{end}, unless `leasehold renew` extends it")
+            }
+            None => return,
+        };
+        let (engine, name) = (self.locks.profile().engine, self.handle.name().as_str());
+        print_message(&format!("{engine} lock {name:?}: {what}"));
+    }
+
     /// Removes the handle file after the hold is certainly over, so that no later step uses it.
     pub(crate) fn remove_file(&self) {
         // A file that stays is harmless: its handle is refused.
         let _ = self.options.file.as_ref().map(fs::remove_file);
     }
+}
+
+/// Whether this is the label of a process of this user on this machine, as a holder process has it.
+fn is_of_a_process_here(owner: &str) -> bool {
+    let pid = owner.rsplit_once(':').and_then(|(_, pid)| pid.parse().ok());
+    pid.is_some_and(|pid| Owner::of_process(pid).label() == owner)
 }
 
 /// A number for the locks that a URL names: a hash of the URL without its user, its password and all options that say

@@ -86,23 +86,23 @@ fn dispatch(args: Args) -> Result<u8, Failure> {
     let flags = urls.clone();
     let url = move || plan::url(plan::only(flags)?, require_url);
     match command {
-        Command::Run(run) => cmd::run::run(plan::Run::new(*run, url)?),
-        Command::Elect(elect) => cmd::run::run(plan::Run::of_elect(*elect, url)?),
-        Command::Once(once) => cmd::run::run(plan::Run::of_once(*once, url)?),
+        Command::Run(run) => cmd::run::run(plan::Run::new(*run, given)?),
+        Command::Elect(elect) => cmd::run::run(plan::Run::of_elect(*elect, given)?),
+        Command::Once(once) => cmd::run::run(plan::Run::of_once(*once, given)?),
         Command::Leader(leader) => cmd::leader::leader(&leader, &url()?),
-        Command::Acquire(acquire) => cmd::acquire::acquire(*acquire, url),
+        Command::Acquire(acquire) => cmd::acquire::acquire(*acquire, given),
         Command::Renew(renew) => cmd::renew::renew(&renew, given),
         Command::Check(check) => cmd::check::check(&check, given),
         Command::Release(release) => cmd::release::release(&release, given),
-        Command::List(list) => cmd::list::list(&list, &url()?),
-        Command::Show(show) => cmd::show::show(&show, &url()?),
+        Command::List(list) => cmd::list::list(&list, &given()?),
+        Command::Show(show) => cmd::show::show(&show, &given()?),
         Command::Break(args) => cmd::break_::break_(&args, &given()?),
         Command::Doctor(doctor) => cmd::doctor::doctor(&doctor, &plan::urls(urls, require_url)?),
         #[cfg(feature = "serve")]
         Command::Serve(args) => cmd::serve::serve(*args, urls, require_url),
-        Command::Watch(watch) => cmd::watch::watch(&watch, &url()?),
+        Command::Watch(watch) => cmd::watch::watch(&watch, &given()?),
         #[cfg(feature = "top")]
-        Command::Top(top) => cmd::top::top(&top, &url()?),
+        Command::Top(top) => cmd::top::top(&top, &given()?),
         Command::Schema => cmd::schema::schema(&url()?),
         Command::Completions(args) => cmd::completions::completions(&args),
     }

@@ -6,6 +6,7 @@ mod url;
 use std::{ffi::OsString, io, path::Path, time::Duration};
 
 use leasehold::{Actor, Name, Owner, Pace};
+use leasehold_ops::Reached;
 use zeroize::Zeroizing;
 
 pub(crate) use acquire::Acquire;
@@ -19,6 +20,7 @@ use crate::{
     holds::Holds,
     metrics_file::MetricsFile,
     report::{Report, Target},
+    source::Given,
     text::print_message,
 };
 
@@ -29,6 +31,8 @@ const MAX_AT_LEAST: Duration = Duration::from_secs(366 * 24 * 3600);
 pub(crate) struct Run {
     /// The URL. It may contain a password, and stays in memory as long as CMD runs.
     pub(crate) url: Zeroizing<String>,
+    /// How the reader of an advice reaches the engine.
+    pub(crate) reached: Reached,
     pub(crate) name: Name,
     pub(crate) purpose: Purpose,
     pub(crate) mode: WantedMode,
@@ -172,10 +176,10 @@ impl Run {
         result
     }
 
-    /// Resolves the options of `run`. Checks the arguments before it calls `url`.
+    /// Resolves the options of `run`. Checks the arguments before it calls `given`, which returns the URL.
     pub(crate) fn new(
         args: args::Run,
-        url: impl FnOnce() -> Result<String, Failure>,
+        given: impl FnOnce() -> Result<Given, Failure>,
     ) -> Result<Self, Failure> {
         let name = match (args.stripes, &args.key) {
             (Some(stripes), Some(key)) => Name::new(&leasehold::stripe_name(&args.name, stripes, key)?)?,
@@ -195,14 +199,13 @@ impl Run {
             let message = "--metrics-file needs --nested fail: with --nested ok leasehold may become CMD, and writes no series";
             return Err(Failure::new(USAGE, message));
         }
-        let mut plan = Self::with_defaults(name, Purpose::Run, args.hold, args.command)?;
+        let plan = Self::with_defaults(name, Purpose::Run, args.hold, args.command)?;
         if plan.wait == Wait::Not && (args.attempts.is_some() || args.max_waiting.is_some()) {
             return Err(only_for_waiting());
         }
         if args.max_waiting == Some(0) {
             return Err(Failure::new(USAGE, "--max-waiting 0: use --nonblock for a run that does not wait"));
         }
-        plan.url = url()?.into();
         Ok(Self {
             mode,
             others,
@@ -211,28 +214,34 @@ impl Run {
             renew: !args.no_renew,
             at_least: args.at_least,
             nested: args.nested,
-            ..plan
+            ..plan.at(given()?)
         })
     }
 
     /// Resolves the options of `elect`, as [`new`](Self::new) does.
     pub(crate) fn of_elect(
         args: args::Elect,
-        url: impl FnOnce() -> Result<String, Failure>,
+        given: impl FnOnce() -> Result<Given, Failure>,
     ) -> Result<Self, Failure> {
         let purpose = Purpose::Elect { value: args.value };
         let plan = Self::with_defaults(Name::new(&args.name)?, purpose, args.hold, args.command)?;
-        Ok(Self { url: url()?.into(), ..plan })
+        Ok(plan.at(given()?))
     }
 
     /// Resolves the options of `once`, as [`new`](Self::new) does.
     pub(crate) fn of_once(
         args: args::Once,
-        url: impl FnOnce() -> Result<String, Failure>,
+        given: impl FnOnce() -> Result<Given, Failure>,
     ) -> Result<Self, Failure> {
         let purpose = Purpose::Once { keep: args.keep, shows_result: args.show_result };
         let plan = Self::with_defaults(Name::new(&args.key)?, purpose, args.hold, args.command)?;
-        Ok(Self { url: url()?.into(), ..plan })
+        Ok(plan.at(given()?))
+    }
+
+    /// The same plan, at this URL.
+    pub(crate) fn at(self, given: Given) -> Self {
+        let reached = given.reached(engines::name_of(&given.url));
+        Self { reached, url: given.url.into(), ..self }
     }
 
     /// A plan without a URL, with the options that all commands share and the defaults of all other options.
@@ -298,6 +307,7 @@ impl Run {
             course: Course::begin(),
             on_lost: hold.on_lost,
             url: String::new().into(),
+            reached: Reached::AsHere,
         })
     }
 }
@@ -365,10 +375,11 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::source::Origin;
 
     fn plan(line: &str) -> Result<Run, Failure> {
         let args = args::Args::try_parse_from(line.split(' ')).map_err(|_| Failure::silent(USAGE))?;
-        let url = || Ok("file:".into());
+        let url = || Ok(Given { url: "redis://:hunter2@h".into(), origin: Origin::Flag });
         match args.command {
             args::Command::Run(run) => Run::new(*run, url),
             args::Command::Elect(elect) => Run::of_elect(*elect, url),
@@ -411,9 +422,10 @@ mod tests {
         for plan in [elect, once] {
             assert_eq!(
                 (plan.mode, plan.nested, plan.url.as_str()),
-                (WantedMode::Exclusive, args::Nested::Fail, "file:")
+                (WantedMode::Exclusive, args::Nested::Fail, "redis://:hunter2@h")
             );
             assert!(plan.renew && plan.at_least.is_none() && plan.others.is_empty());
+            assert_eq!(plan.reached, Reached::UrlWithoutPassword("redis://h".into()));
         }
     }
 

@@ -183,7 +183,7 @@ impl<'a> Steps<'a> {
 }
 
 /// Prints a message if a renewal finds that another program changed the time of the hold, and with `-v` if a renewal
-/// gets no answer.
+/// is not confirmed.
 pub(crate) struct RenewalTrouble {
     /// The label of the lock, for the messages.
     lock: String,
@@ -201,8 +201,10 @@ impl Observe for RenewalTrouble {
     fn event(&self, event: &Event<'_>) {
         let lock = &self.lock;
         match event {
-            Event::RenewalFailed { .. } if self.is_verbose => {
-                log::print_message(&format!("{lock}: a renewal was not answered: it is tried again"));
+            Event::RenewalFailed { error, .. } if self.is_verbose => {
+                log::print_message(&format!(
+                    "{lock}: a renewal was not confirmed: {error}: it is tried again"
+                ));
             }
             Event::TimeChanged { change, .. } => log::print_message(&format!("{lock}: {change}")),
             _ => {}

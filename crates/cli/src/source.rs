@@ -14,7 +14,10 @@ use leasehold_ops::Reached;
 use nix::{fcntl::OFlag, unistd::geteuid};
 use zeroize::Zeroizing;
 
-use crate::exit::{CONFIG, DENIED, Failure};
+use crate::{
+    exit::{CONFIG, DENIED, Failure},
+    text::escaped,
+};
 
 /// The variable that contains the URL.
 pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
@@ -72,6 +75,16 @@ impl Given {
         match self.origin {
             Origin::Flag => Reached::of_url(&self.url, label),
             Origin::Variable | Origin::File(_) | Origin::Default => Reached::AsHere,
+        }
+    }
+}
+
+impl Given {
+    /// The URL for a heading, without its secrets; the label if it is not certain which parts of it are secret.
+    pub(crate) fn place(&self, label: &str) -> String {
+        match Reached::of_url(&self.url, label) {
+            Reached::Url(url) | Reached::UrlWithoutPassword(url) => escaped(&url),
+            _ => label.to_owned(),
         }
     }
 }
@@ -316,6 +329,9 @@ mod tests {
         for origin in [Origin::Variable, Origin::File("f".into()), Origin::Default] {
             assert_eq!(of(origin), "leasehold list", "the reader has it, too");
         }
+        let place = |url: &str| Given { url: url.into(), origin: Origin::Flag }.place("redis");
+        assert_eq!(place("redis://me:canary@h:6379/1"), "redis://me@h:6379/1");
+        assert_eq!(place("redis://me:ca?nary@h"), "redis");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{fmt::Write, io::Write as _};
 
 use leasehold::{HolderView, Leadership, View, WaiterView};
 pub(crate) use leasehold_ops::short_duration;
-use leasehold_ops::{marks, remarks};
+use leasehold_ops::{held_text, marks, oldest_waiter, remarks, waiting_text};
 
 use crate::cmd::show::ShownName;
 
@@ -19,7 +19,7 @@ pub(crate) fn list(views: &[View]) -> String {
     if views.is_empty() {
         return String::new();
     }
-    let header = ["NAME", "MODE", "HOLDER", "TOKEN", "HELD", "WAITING"].map(str::to_owned).to_vec();
+    let header = ["NAME", "MODE", "HOLDER", "TOKEN", "HELD", "WAITING", "OLDEST"].map(str::to_owned).to_vec();
     columns(std::iter::once(header).chain(views.iter().map(list_row)).collect())
 }
 
@@ -41,8 +41,9 @@ fn list_row(view: &View) -> Vec<String> {
         mode,
         holder,
         or_dash(first.and_then(|holder| holder.token)),
-        or_dash(first.and_then(|holder| holder.held).map(short_duration)),
+        or_dash(first.and_then(held_text)),
         view.waiters.len().to_string(),
+        or_dash(oldest_waiter(view).and_then(waiting_text)),
     ]
 }
 
@@ -101,7 +102,7 @@ fn holder_cells(holder: &HolderView) -> Vec<String> {
     vec![
         owner_text(holder),
         or_dash(holder.token),
-        or_dash(holder.held.map(short_duration)),
+        or_dash(held_text(holder)),
         match holder.remaining {
             Some(left) => short_duration(left),
             None if holder.of_session => "until its session ends".into(),
@@ -113,7 +114,7 @@ fn holder_cells(holder: &HolderView) -> Vec<String> {
 
 /// The cells of a waiter in the output of `show`.
 fn waiter_cells(waiter: &WaiterView) -> Vec<String> {
-    vec![escaped(&waiter.owner), or_dash(waiter.waiting.map(short_duration)), escaped(&waiter.id)]
+    vec![escaped(&waiter.owner), or_dash(waiting_text(waiter)), escaped(&waiter.id)]
 }
 
 /// The owner of a hold, with what is not as it should be, and whether the hold is foreign.
@@ -158,6 +159,10 @@ pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".into(), |value| value.to_string())
 }
 
+/// The widest column. A longer cell moves only the rest of its own line: a name of 512 bytes must not make every line
+/// as long.
+const MAX_COLUMN: usize = 48;
+
 /// The rows as text with aligned columns.
 pub(crate) fn columns(rows: Vec<Vec<String>>) -> String {
     let mut widths = Vec::new();
@@ -165,7 +170,7 @@ pub(crate) fn columns(rows: Vec<Vec<String>>) -> String {
         if widths.len() <= index {
             widths.push(0);
         }
-        widths[index] = widths[index].max(cell.chars().count());
+        widths[index] = widths[index].max(cell.chars().count().min(MAX_COLUMN));
     }
     let mut text = String::new();
     for row in rows {
@@ -187,10 +192,21 @@ pub(crate) fn message_line(message: &str) -> Vec<u8> {
     format!("leasehold: {}\n", escaped(message)).into_bytes()
 }
 
-/// Whether a terminal interprets the character: control characters, and characters that change the direction of text.
+/// Whether a terminal interprets the character or does not show it: control characters, characters that change the
+/// direction of text, and characters without a width. None of them needs more than four hexadecimal digits.
 pub(crate) fn is_interpreted(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+        )
 }
 
 /// Text that others chose, with an escape for every character that a terminal interprets.
@@ -252,6 +268,20 @@ mod tests {
     }
 
     #[test]
+    fn a_character_that_cannot_be_seen_is_escaped() {
+        assert_eq!(escaped("a\u{200b}b\u{feff}\u{ad}\u{2060}"), "a\\u{200b}b\\u{feff}\\u{ad}\\u{2060}");
+        assert_eq!(escaped("é漢🔒"), "é漢🔒");
+    }
+
+    #[test]
+    fn a_long_cell_moves_only_the_rest_of_its_line() {
+        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        let long = "n".repeat(512);
+        let text = columns(vec![row(["job", "x"]), row([&long, "x"])]);
+        assert_eq!(text, format!("job{}  x\n{long}  x\n", " ".repeat(MAX_COLUMN - 3)));
+    }
+
+    #[test]
     fn remarks_about_the_holder_are_facts_of_the_name() {
         let (mut view, guarantee) = (view(), GuaranteeResult(Ok(Guarantee::new(Level::Exact, &[]))));
         view.holders[0].broken = true;
@@ -304,9 +334,9 @@ mod tests {
         let free = View::free(Name::new("a longer name").unwrap(), "k".into());
         assert_eq!(
             list(&[view(), free]),
-            "NAME           MODE       HOLDER              TOKEN  HELD   WAITING\n\
-             night          exclusive  \\u{1b}]0;evil\\u{7}  7      1h02m  1\n\
-             a longer name  free       -                   -      -      0\n"
+            "NAME           MODE       HOLDER              TOKEN  HELD   WAITING  OLDEST\n\
+             night          exclusive  \\u{1b}]0;evil\\u{7}  7      1h02m  1        1.5s\n\
+             a longer name  free       -                   -      -      0        -\n"
         );
         assert_eq!(list(&[]), "");
     }

@@ -156,7 +156,7 @@ impl BlockingAll {
     /// In a task on the single thread that runs the [`Keeper`](crate::Keeper): see [`Blocking`](crate::Blocking).
     #[track_caller]
     pub fn acquire(&self) -> Result<Guards, Error> {
-        self.0.handle().keeper.block_on(self.0.acquire())?
+        self.0.handle().block_on(self.0.acquire())?
     }
 
     /// See [`All::acquire_within`].
@@ -168,7 +168,7 @@ impl BlockingAll {
     /// As [`acquire`](Self::acquire).
     #[track_caller]
     pub fn acquire_within(&self, limit: Duration) -> Result<Guards, Error> {
-        self.0.handle().keeper.block_on(self.0.acquire_within(limit))?
+        self.0.handle().block_on(self.0.acquire_within(limit))?
     }
 
     /// See [`All::try_acquire`].
@@ -180,6 +180,6 @@ impl BlockingAll {
     /// As [`acquire`](Self::acquire).
     #[track_caller]
     pub fn try_acquire(&self) -> Result<Guards, Error> {
-        self.0.handle().keeper.block_on(self.0.try_acquire())?
+        self.0.handle().block_on(self.0.try_acquire())?
     }
 }

@@ -54,7 +54,7 @@ impl Blocking {
     /// In a task on the single thread that runs the [`Keeper`](crate::Keeper): see [`Blocking`].
     #[track_caller]
     pub fn acquire(&self) -> Result<Guard, Error> {
-        self.0.handle().keeper.block_on(self.0.acquire())?
+        self.0.handle().block_on(self.0.acquire())?
     }
 
     /// See [`Request::acquire_within`].
@@ -76,7 +76,7 @@ impl Blocking {
     /// As [`acquire`](Self::acquire).
     #[track_caller]
     pub fn acquire_within(&self, limit: Duration) -> Result<Guard, Error> {
-        self.0.handle().keeper.block_on(self.0.acquire_within(limit))?
+        self.0.handle().block_on(self.0.acquire_within(limit))?
     }
 
     /// See [`Request::try_acquire`].
@@ -96,7 +96,7 @@ impl Blocking {
     /// As [`acquire`](Self::acquire).
     #[track_caller]
     pub fn try_acquire(&self) -> Result<Guard, Error> {
-        self.0.handle().keeper.block_on(self.0.try_acquire())?
+        self.0.handle().block_on(self.0.try_acquire())?
     }
 
     /// Acquires, runs `work`, and releases: [`Request::run`] for code without an executor.

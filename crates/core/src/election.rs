@@ -202,7 +202,7 @@ impl Election {
     /// As [`leader`](Self::leader).
     #[track_caller]
     pub fn leader_blocking(&self) -> Result<Option<Leader>, Error> {
-        self.request.handle().keeper.block_on(self.leader())?
+        self.request.handle().block_on(self.leader())?
     }
 
     /// What a leader publishes at the beginning of its term; `None` on an engine that stores no memos.

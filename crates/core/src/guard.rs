@@ -337,7 +337,7 @@ impl Guard {
     #[track_caller]
     pub fn release_blocking(self) -> Result<(), Error> {
         let handle = Arc::clone(&self.handle);
-        handle.keeper.block_on(self.release())?
+        handle.block_on(async { self.release().await })?
     }
 
     /// [`release_at_least`](Self::release_at_least) for code without an executor.
@@ -355,7 +355,7 @@ impl Guard {
     #[track_caller]
     pub fn release_at_least_blocking(self, at_least: Duration) -> Result<(), Error> {
         let handle = Arc::clone(&self.handle);
-        handle.keeper.block_on(self.release_at_least(at_least))?
+        handle.block_on(async { self.release_at_least(at_least).await })?
     }
 
     pub(crate) const fn shared_handle(&self) -> &Arc<SharedHandle> {

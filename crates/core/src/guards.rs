@@ -226,7 +226,7 @@ impl Guards {
     #[track_caller]
     pub fn release_blocking(self) -> Result<(), Error> {
         let handle = self.handle();
-        handle.keeper.block_on(self.release())?
+        handle.block_on(async { self.release().await })?
     }
 
     /// [`release_at_least`](Self::release_at_least) for code without an executor.
@@ -236,7 +236,7 @@ impl Guards {
     #[track_caller]
     pub fn release_at_least_blocking(self, at_least: Duration) -> Result<(), Error> {
         let handle = self.handle();
-        handle.keeper.block_on(self.release_at_least(at_least))?
+        handle.block_on(async { self.release_at_least(at_least).await })?
     }
 
     /// [`confirm`](Self::confirm) for code without an executor: blocks the thread until the engine has answered.
@@ -245,7 +245,7 @@ impl Guards {
     /// As [`confirm`](Self::confirm).
     #[track_caller]
     pub fn confirm_blocking(&self) -> Result<(), Error> {
-        self.handle().keeper.block_on(self.confirm())?
+        self.handle().block_on(self.confirm())?
     }
 
     /// The single guards, in the byte order of their names: from now on each hold ends by itself.

@@ -129,7 +129,7 @@ impl Locks {
     /// As [`resume`](Self::resume).
     #[track_caller]
     pub fn resume_blocking(&self, handle: &Handle) -> Result<Guard, Error> {
-        self.handle().keeper.block_on(self.resume(handle))?
+        self.handle().block_on(self.resume(handle))?
     }
 
     /// Extends the hold of a handle to at least the [ttl](Handle::ttl) of the handle from now on, without taking it up:
@@ -153,7 +153,7 @@ impl Locks {
     /// As [`extend_handle`](Self::extend_handle).
     #[track_caller]
     pub fn extend_handle_blocking(&self, handle: &Handle) -> Result<Duration, Error> {
-        self.handle().keeper.block_on(self.extend_handle(handle))?
+        self.handle().block_on(self.extend_handle(handle))?
     }
 
     /// Releases the hold of a handle, after it has asked the engine whether the hold still exists. Of a hold that an
@@ -186,7 +186,7 @@ impl Locks {
     /// As [`release_handle`](Self::release_handle).
     #[track_caller]
     pub fn release_handle_blocking(&self, handle: &Handle) -> Result<(), Error> {
-        self.handle().keeper.block_on(self.release_handle(handle))?
+        self.handle().block_on(self.release_handle(handle))?
     }
 
     /// Asks the engine to extend the hold of a handle, unless a guard of this process has it.

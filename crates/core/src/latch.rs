@@ -133,7 +133,7 @@ impl Latch {
     /// As [`count_down`](Self::count_down).
     #[track_caller]
     pub fn count_down_blocking(&self, party: impl AsRef<str>) -> Result<Arrivals, Error> {
-        self.request.handle().keeper.block_on(self.count_down(party))?
+        self.request.handle().block_on(self.count_down(party))?
     }
 
     /// Who has counted down until now, without waiting. One request. Cancel safe.

@@ -20,6 +20,7 @@ mod locks;
 mod look;
 mod memo;
 mod memo_follower;
+mod notices;
 mod once;
 mod pure;
 mod request;
@@ -64,6 +65,7 @@ pub use contract::memo::{
 pub use contract::mode::KnownMode;
 pub use contract::mode::Mode;
 pub use contract::name::{MAX_NAME_BYTES, Name};
+pub use contract::notice::{NoticeSender, Notices, Watched, notices};
 pub use contract::observe::{Event, GuardEnd, Observe, Verb};
 pub use contract::owner::{MAX_OWNER_BYTES, Owner};
 #[doc(hidden)]
@@ -73,7 +75,7 @@ pub use contract::time::{Clock, Instant};
 pub use contract::time_change::{TimeChange, TimeLeft};
 pub use contract::token::{Lineage, Token};
 #[doc(hidden)]
-pub use driver::keeper::is_on_calling_thread;
+pub use driver::keeper::{BlockingCall, is_on_calling_thread};
 pub use driver::keeper::{Entropy, Env, Keeper, Runtime};
 pub use driver::outage::WhenUnreachable;
 pub use driver::tasks::{Panicked, catch_panic, run_with_restarts};

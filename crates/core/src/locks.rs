@@ -112,7 +112,7 @@ impl Locks {
     /// As [`warm`](Self::warm).
     #[track_caller]
     pub fn warm_blocking(&self, ttl: Duration) -> Result<Duration, Error> {
-        self.0.keeper.block_on(self.warm(ttl))?
+        self.0.block_on(self.warm(ttl))?
     }
 
     /// Ends all waits with an error, refuses new requests, and waits, for at most `limit`, until all guards are dropped
@@ -134,7 +134,7 @@ impl Locks {
     /// [`Blocking`](crate::Blocking#calls-that-could-never-end). The `Locks` is closed all the same.
     #[track_caller]
     pub fn close_blocking(&self, limit: Duration) -> usize {
-        match self.0.keeper.block_on(self.close(limit)) {
+        match self.0.block_on(self.close(limit)) {
             Ok(left) => left,
             Err(error) => panic!("{error}"),
         }
@@ -155,6 +155,12 @@ impl Locks {
     #[must_use]
     pub fn has_claim(&self, name: &Name, id: &str) -> bool {
         self.0.has_claim(name, id)
+    }
+
+    /// Begins a blocking call of a binding to another language, whose threads wait in their own way.
+    #[doc(hidden)]
+    pub fn begin_blocking_call(&self) -> keeper::BlockingCall {
+        keeper::BlockingCall::new(self.shared())
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

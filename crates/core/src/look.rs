@@ -43,7 +43,7 @@ impl Locks {
     /// As [`ping`](Self::ping).
     #[track_caller]
     pub fn ping_blocking(&self) -> Result<(), Error> {
-        self.shared().keeper.block_on(self.ping())?
+        self.shared().block_on(self.ping())?
     }
 
     /// What the engine promises, as configured now.
@@ -60,7 +60,7 @@ impl Locks {
     /// As [`guarantee`](Self::guarantee).
     #[track_caller]
     pub fn guarantee_blocking(&self) -> Result<Guarantee, Error> {
-        self.shared().keeper.block_on(self.guarantee())?
+        self.shared().block_on(self.guarantee())?
     }
 
     /// What an operator should know about the servers, their clocks and the rights of this user, beside what the
@@ -78,7 +78,7 @@ impl Locks {
     /// As [`diagnose`](Self::diagnose).
     #[track_caller]
     pub fn diagnose_blocking(&self) -> Result<Vec<Diagnostic>, Error> {
-        self.shared().keeper.block_on(self.diagnose())?
+        self.shared().block_on(self.diagnose())?
     }
 
     /// The names that begin with `prefix` and have a holder or a waiter.
@@ -98,7 +98,7 @@ impl Locks {
     /// As [`list`](Self::list).
     #[track_caller]
     pub fn list_blocking(&self, prefix: &str) -> Result<Vec<View>, Error> {
-        self.shared().keeper.block_on(self.list(prefix))?
+        self.shared().block_on(self.list(prefix))?
     }
 
     /// The holders and the waiters of `name`.
@@ -118,7 +118,7 @@ impl Locks {
     /// As [`show`](Self::show).
     #[track_caller]
     pub fn show_blocking(&self, name: &str) -> Result<View, Error> {
-        self.shared().keeper.block_on(self.show(name))?
+        self.shared().block_on(self.show(name))?
     }
 
     /// Ends the hold of `name` whose tokens contain `token`. With `force`, the next grant does not wait until the
@@ -140,7 +140,7 @@ impl Locks {
     /// As [`break_hold`](Self::break_hold).
     #[track_caller]
     pub fn break_hold_blocking(&self, name: &str, token: u64, force: bool) -> Result<Broken, Error> {
-        self.shared().keeper.block_on(self.break_hold(name, token, force))?
+        self.shared().block_on(self.break_hold(name, token, force))?
     }
 
     /// Runs work of an engine's crate, such as a fence, on the keeper's runtime, which has the engine's connections. So

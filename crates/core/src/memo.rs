@@ -31,7 +31,7 @@ impl Locks {
     /// As [`read_memo`](Self::read_memo).
     #[track_caller]
     pub fn read_memo_blocking(&self, name: impl AsRef<str>) -> Result<Option<Memo>, Error> {
-        self.shared().keeper.block_on(self.read_memo(name))?
+        self.shared().block_on(self.read_memo(name))?
     }
 
     /// Follows the memo of `name`: see [`MemoFollower`]. Sends nothing before the first
@@ -147,7 +147,7 @@ impl Guard {
     /// As [`write_memo`](Self::write_memo).
     #[track_caller]
     pub fn write_memo_blocking(&self, memo: NewMemo) -> Result<(), Error> {
-        self.shared_handle().keeper.block_on(self.write_memo(memo))?
+        self.shared_handle().block_on(self.write_memo(memo))?
     }
 
     /// Writes the memo of the name and releases the hold, in one atomic step of the engine: nobody finds the name free
@@ -181,7 +181,7 @@ impl Guard {
     #[track_caller]
     pub fn release_with_memo_blocking(self, memo: NewMemo) -> Result<(), Error> {
         let handle = Arc::clone(self.shared_handle());
-        handle.keeper.block_on(self.release_with_memo(memo))?
+        handle.block_on(self.release_with_memo(memo))?
     }
 
     /// An error, if this guard can write no memo.

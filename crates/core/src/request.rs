@@ -7,7 +7,7 @@ use crate::{
     contract::time::format_duration,
     driver::local::{RequestSpec, Terms, Tries},
     driver::shared::SharedHandle,
-    pure::lease::Renewal,
+    pure::{due::LONGEST_INTERVAL, lease::Renewal},
 };
 
 /// The default lease time of a request.
@@ -99,10 +99,10 @@ impl Request {
         self
     }
 
-    /// How often the lease is renewed in the background: from a twentieth of the ttl to half of it; by default a third.
-    /// Renewals every half of the ttl cost less, but leave time for few further tries if a renewal fails; renewals
-    /// every twentieth of the ttl report the end of the hold on the engine earlier, where the engine does not push that
-    /// end.
+    /// How often the lease is renewed in the background: from a twentieth of the ttl (or 20 s if that is shorter) to
+    /// half of it; by default each third of the ttl, and at least every 20 s. Renewals every half of the ttl cost less,
+    /// but leave time for few further tries if a renewal fails; renewals every twentieth of the ttl report the end of
+    /// the hold on the engine earlier, where the engine does not push that end.
     ///
     /// On engines where a hold lives on the session of its process (ZooKeeper) or on a lease for many holds (etcd),
     /// this is how often the hold is checked; the session or lease itself is kept alive at an interval of the engine.
@@ -371,6 +371,13 @@ impl Request {
         }
     }
 
+    /// Checks the name and the options, as each acquisition does, for languages where a request is made long before it
+    /// is used. Asks no server.
+    #[doc(hidden)]
+    pub fn check(&self) -> Result<(), Error> {
+        self.validated(None).map(drop)
+    }
+
     /// The options, checked before anything is sent.
     pub(crate) fn validated(&self, limit: Option<Duration>) -> Result<RequestSpec, Error> {
         self.validated_as(&self.name, self.family, self.permits, limit)
@@ -391,11 +398,12 @@ impl Request {
             let [ttl, min, max] = [self.ttl, *range.start(), *range.end()].map(format_duration);
             return Err(invalid(format!("ttl {ttl} is out of range: {min} to {max} are allowed")));
         }
+        // The default interval is allowed for every ttl.
+        let (min, max) = ((self.ttl / RENEWALS_AT_MOST).min(LONGEST_INTERVAL), self.ttl / RENEWALS_AT_LEAST);
         if let Renewal::Every(interval) = self.renewal
-            && !(self.ttl / RENEWALS_AT_MOST..=self.ttl / RENEWALS_AT_LEAST).contains(&interval)
+            && !(min..=max).contains(&interval)
         {
-            let bounds = [self.ttl / RENEWALS_AT_MOST, self.ttl / RENEWALS_AT_LEAST, interval, self.ttl];
-            let [min, max, interval, ttl] = bounds.map(format_duration);
+            let [min, max, interval, ttl] = [min, max, interval, self.ttl].map(format_duration);
             return Err(Error::misconfigured(format!(
                 "lock {:?}: renew_every {interval} is out of range: with a ttl of {ttl}, {min} to {max} are allowed",
                 name.as_str()

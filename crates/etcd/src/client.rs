@@ -31,6 +31,7 @@ use crate::{
     push_handler::PushHandler,
     runtime,
     session::{LeaseSlot, Session, Sessions, URGENT_INTERVAL, lease_ended, whole_seconds},
+    views::Views,
     watches::{WatchStart, WatchTarget},
     wire::{self, UnaryRequest},
 };
@@ -54,6 +55,8 @@ pub(crate) struct Client {
     pub(crate) memo_leases: MemoLeases,
     pub(crate) known_memos: KnownMemos,
     pub(crate) memo_followers: MemoFollowers,
+    /// The views that are told of changes.
+    pub(crate) views: Views,
     /// Wakes the maintenance task when something is due earlier than before.
     pub(crate) wake_maintenance: Arc<Notify>,
     /// The claim table.
@@ -92,6 +95,7 @@ impl Client {
             memo_leases: MemoLeases::default(),
             known_memos: KnownMemos::default(),
             memo_followers: MemoFollowers::default(),
+            views: Views::default(),
             wake_maintenance: Arc::default(),
             claims: Mutex::default(),
             keys_in_use: KeysInUse::default(),

@@ -290,4 +290,4 @@ fn seconds(count: i64) -> Duration {
     Duration::from_secs(count.try_into().unwrap_or(0))
 }
 
-leasehold_core::forward_inspect!(EtcdEngine, guarantee by guarantee::examine, diagnostics by diagnose::diagnose);
+leasehold_core::forward_inspect!(EtcdEngine, guarantee by guarantee::examine, diagnostics by diagnose::diagnose, changes by Client::tell_changes);

@@ -47,6 +47,7 @@ mod runtime;
 mod session;
 mod stream;
 mod view;
+mod views;
 mod watches;
 mod wire;
 

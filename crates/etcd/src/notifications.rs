@@ -40,12 +40,16 @@ impl PushHandler for Client {
                 }
             }
             WatchTarget::Memo(number) | WatchTarget::MemoHold(number) => self.notify_memo_followers(number),
+            WatchTarget::View(number) => self.tell_view(number),
         }
     }
 
     fn on_missed(&self, target: WatchTarget) {
         if let WatchTarget::Memo(number) | WatchTarget::MemoHold(number) = target {
             return self.notify_memo_followers(number);
+        }
+        if let WatchTarget::View(number) = target {
+            return self.view_watch_began(number);
         }
         let client = self.weak();
         runtime::spawn(async move {
@@ -55,7 +59,10 @@ impl PushHandler for Client {
                     WatchTarget::Blocker(id) => client.check_blocker(id).await,
                     WatchTarget::Own(id) => client.check_hold(id).await,
                     // The watch of an epoch key reports no missed changes.
-                    WatchTarget::Epoch(_) | WatchTarget::Memo(_) | WatchTarget::MemoHold(_) => {}
+                    WatchTarget::Epoch(_)
+                    | WatchTarget::Memo(_)
+                    | WatchTarget::MemoHold(_)
+                    | WatchTarget::View(_) => {}
                 }
             };
             let checked = runtime::within(REQUEST_TIMEOUT, check).await;
@@ -76,10 +83,12 @@ impl PushHandler for Client {
             }
             // The next read of the memo watches the hold again.
             WatchTarget::MemoHold(number) => self.notify_memo_followers(number),
+            WatchTarget::View(number) => self.view_watch_ended(Some(number)),
         }
     }
 
     fn on_watch_refused(&self) {
+        self.view_watch_ended(None);
         self.mailbox.push(Notification::AskAll);
     }
 
@@ -98,6 +107,7 @@ impl PushHandler for Client {
         // All watches ended with the old connection.
         self.claims().watch_again(self.now(), |_| true, |_| {});
         self.watch_followed_memos(&conn);
+        self.watch_for_views(&conn);
         for session in self.sessions.all() {
             self.watch_epoch_key(&conn, session.id);
             session.forget_unanswered();

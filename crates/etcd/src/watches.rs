@@ -39,6 +39,8 @@ pub(crate) enum WatchTarget {
     Memo(u64),
     /// The key of the hold of the writer of this memo.
     MemoHold(u64),
+    /// Keys that a view shows, by the number of its watch.
+    View(u64),
 }
 
 /// The watches of one connection.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 pub use leasehold_core::{
     AllAnswer, Answer, BoxFuture, Claim, Conversions, Engine, EngineError, Fault, Followed, Grant, Hint,
-    Hold, HoldAfter, How, Inspect, Memo, MemoKind, MemoVersion, MemoWrite, Memos, NewMemo, Notification,
-    Profile, Release, Released, Renewed, TimeLeft, Upgraded, Written,
+    Hold, HoldAfter, How, Inspect, Memo, MemoKind, MemoVersion, MemoWrite, Memos, NewMemo, NoticeSender,
+    Notification, Profile, Release, Released, Renewed, TimeLeft, Upgraded, Watched, Written,
 };
 
 use crate::{Connect, Error, Locks, open::EngineHandle};

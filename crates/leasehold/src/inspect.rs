@@ -1,6 +1,6 @@
 //! The methods of `Locks` for operators and health checks: reach the engine, show what is held, end a hold.
 
-use leasehold_core::{Broken, Diagnostic, Error, Guarantee, View};
+use leasehold_core::{Broken, Diagnostic, Error, Guarantee, Notices, View, Watched};
 
 use crate::Locks;
 
@@ -223,5 +223,13 @@ impl Locks {
     #[track_caller]
     pub fn break_hold_blocking(&self, name: &str, token: u64, force: bool) -> Result<Broken, Error> {
         self.core.break_hold_blocking(name, token, force)
+    }
+
+    /// Notices that locks with these names may have changed, for views, until the returned value or this `Locks` is
+    /// dropped.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn notices(&self, watched: Watched) -> Notices {
+        self.core.notices(watched)
     }
 }

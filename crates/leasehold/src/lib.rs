@@ -162,8 +162,6 @@ pub use cron::Cron;
 pub use duration::parse_duration;
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdFence;
-#[doc(hidden)]
-pub use leasehold_core::OnceTurn;
 pub use leasehold_core::{
     Acquire, AcquireAll, Actor, All, Arrivals, Blocking, BlockingAll, Breaking, Broken, Candidate, ClaimId,
     Credentials, Diagnostic, Due, Election, Error, ErrorKind, Event, Every, Finding, Guarantee, Guard,
@@ -173,6 +171,8 @@ pub use leasehold_core::{
     Role, RunError, Rw, Schedule, Severity, Stop, Striped, Tick, TickError, TickRequest, Ticked, TimeChange,
     Timetable, Token, Verb, View, WaiterView, WhenUnreachable, stripe_name,
 };
+#[doc(hidden)]
+pub use leasehold_core::{Notices, OnceTurn};
 #[cfg(feature = "etcd")]
 pub use leasehold_etcd::HeldBy as EtcdCompare;
 #[cfg(feature = "redis")]

@@ -363,7 +363,7 @@ impl Locks {
         self.core.close_blocking(limit)
     }
 
-    /// The locks without the methods of this crate, for the tests of this project.
+    /// The locks without the methods of this crate, for the tests and bindings of this project.
     #[doc(hidden)]
     #[must_use]
     pub const fn core(&self) -> &leasehold_core::Locks {

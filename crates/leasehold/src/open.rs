@@ -80,11 +80,27 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         "mysql" | "mariadb" => if_compiled_in!("mysql", connect, crate::sql_url::open_mysql(url, connect)),
         "sqlite" => if_compiled_in!("sqlite", connect, crate::sql_url::open_sqlite(url)),
         // The error shows only the scheme, because the rest of the URL may contain a password.
-        other => Err(Error::misconfigured(format!(
-            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, \
-             rediss+sentinel, redis+cluster, rediss+cluster, redlock, etcd, etcds, zookeeper, zookeepers, \
-             postgres, mysql and sqlite are known"
-        ))),
+        other => Err(Error::misconfigured(match scheme_for(other) {
+            Some(ours) => {
+                format!("the URL scheme {other:?} is unknown, and that of another library: write {ours}://")
+            }
+            None => format!(
+                "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, \
+                 rediss+sentinel, redis+cluster, rediss+cluster, redlock, etcd, etcds, zookeeper, zookeepers, \
+                 postgres, mysql and sqlite are known"
+            ),
+        })),
+    }
+}
+
+/// The scheme for what other libraries name otherwise: redis-py a socket, SQLAlchemy a database with its driver.
+fn scheme_for(scheme: &str) -> Option<&'static str> {
+    match scheme.split_once('+').map_or(scheme, |(database, _)| database) {
+        "unix" => Some("redis+unix"),
+        "postgres" | "postgresql" => Some("postgres"),
+        "mysql" | "mariadb" => Some("mysql"),
+        "sqlite" => Some("sqlite"),
+        _ => None,
     }
 }
 

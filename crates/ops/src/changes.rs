@@ -21,7 +21,7 @@ pub enum Change {
     Granted {
         /// The hold.
         holder: HolderView,
-        /// How long its request had waited; `None` if it was not seen in the queue.
+        /// How long its request had waited, at least; `None` if it was not seen in the queue.
         waited: Option<Duration>,
     },
     /// A hold was broken, and its name stays taken until the holder stops or its lease ends.
@@ -105,7 +105,7 @@ fn compare(
             let waited = before.waiters.iter().find(|waiter| waiter.id == holder.id);
             tell(Change::Granted {
                 holder: holder.clone(),
-                waited: waited.and_then(|waiter| waiter.waiting),
+                waited: waited.and_then(|waiter| waiter.waiting.or(waiter.waiting_at_least)),
             });
         }
         if holder.broken && !known.is_some_and(|known| known.broken) {

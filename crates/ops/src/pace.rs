@@ -23,6 +23,26 @@ pub fn pause_after_look(wanted: Duration, took: Duration) -> Duration {
     wanted.max(took.saturating_mul(FACTOR).min(LONGEST))
 }
 
+/// The shortest pause before a look that a notice of a change causes.
+const SHORTEST_AFTER_NOTICE: Duration = Duration::from_millis(100);
+/// A look that a notice causes comes after at least this many times as long as the look before it took.
+const NOTICE_FACTOR: u32 = 9;
+
+/// The shortest pause between a look that took this long and a look because of a notice of a change: at least 100 ms,
+/// and so long that such looks take at most a tenth of the time, however often locks change.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let ms = Duration::from_millis;
+/// assert_eq!(leasehold_ops::pause_before_noticed_look(ms(2)), ms(100));
+/// assert_eq!(leasehold_ops::pause_before_noticed_look(ms(97)), ms(873));
+/// ```
+#[must_use]
+pub fn pause_before_noticed_look(took: Duration) -> Duration {
+    SHORTEST_AFTER_NOTICE.max(took.saturating_mul(NOTICE_FACTOR).min(LONGEST))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +54,13 @@ mod tests {
             .map(|(wanted, took)| pause_after_look(secs(wanted), secs(took)));
         assert_eq!(pauses, [1, 6, 15, 60, 60].map(secs));
         assert_eq!(pause_after_look(secs(1), Duration::MAX), LONGEST);
+    }
+
+    #[test]
+    fn changes_cause_looks_in_a_tenth_of_the_time_at_most() {
+        let ms = Duration::from_millis;
+        let pauses = [0, 11, 12, 1000, 9000].map(|took| pause_before_noticed_look(ms(took)));
+        assert_eq!(pauses, [100, 100, 108, 9000, 15_000].map(ms));
+        assert_eq!(pause_before_noticed_look(Duration::MAX), LONGEST);
     }
 }

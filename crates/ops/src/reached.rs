@@ -42,13 +42,27 @@ impl Reached {
     /// The line that runs `leasehold` with these arguments, which are words of a shell, and what the reader has to add.
     #[must_use]
     pub fn command(&self, arguments: &str) -> String {
+        let (what_to_add, line) = self.parts(arguments);
+        format!("{what_to_add}{line}")
+    }
+
+    /// The same for the middle of a sentence: the line is between backquotes.
+    #[must_use]
+    pub fn quoted_command(&self, arguments: &str) -> String {
+        let (what_to_add, line) = self.parts(arguments);
+        format!("{what_to_add}`{line}`")
+    }
+
+    /// What the reader has to add, and the line.
+    fn parts(&self, arguments: &str) -> (String, String) {
         match self {
-            Self::AsHere => format!("leasehold {arguments}"),
-            Self::Url(url) => format!("leasehold --url {} {arguments}", shell_word(url)),
-            Self::UrlWithoutPassword(url) => {
-                format!("with the password in the URL: leasehold --url {} {arguments}", shell_word(url))
-            }
-            Self::Label(label) => format!("with the URL of {label}: leasehold {arguments}"),
+            Self::AsHere => (String::new(), format!("leasehold {arguments}")),
+            Self::Url(url) => (String::new(), format!("leasehold --url {} {arguments}", shell_word(url))),
+            Self::UrlWithoutPassword(url) => (
+                "with the password in the URL: ".to_owned(),
+                format!("leasehold --url {} {arguments}", shell_word(url)),
+            ),
+            Self::Label(label) => (format!("with the URL of {label}: "), format!("leasehold {arguments}")),
         }
     }
 }
@@ -127,6 +141,8 @@ mod tests {
         let url = "postgres://me@h/db?password_file=/run/p&passfile=/p&lock_key=hash";
         assert_eq!(line(url), format!("leasehold --url '{url}' list"));
         assert_eq!(Reached::AsHere.command("list"), "leasehold list");
+        let quoted = Reached::of_url("redis://:hunter2@h", "main").quoted_command("list");
+        assert_eq!(quoted, "with the password in the URL: `leasehold --url redis://h list`");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 """An asyncio job that is cancelled at the moment at which its lock is lost. ``python asyncio_job.py``.
 
-``LEASEHOLD_URL`` names the locks: ``redis://db``.
+``LEASEHOLD_URL`` names the locks: ``redis://db``. Not ``file:``, where nobody can end a hold of a process that lives.
 """
 
 from __future__ import annotations

@@ -3,20 +3,18 @@
 use std::{task::Poll, time::Duration};
 
 use leasehold::Error;
-use pyo3::{
-    exceptions::{PyKeyError, PyTypeError},
-    prelude::*,
-    types::PyTuple,
-};
+use pyo3::{PyTraverseError, PyVisit, exceptions::PyKeyError, prelude::*, types::PyTuple};
 
 use crate::{
-    arguments::text,
+    arguments::{permits_of, text},
     blocks::{Blocks, leave, not_pickled},
     errors::exception,
+    event_loop::running_task,
     guard::Guard,
     locks::{Locks, fallible},
     operation::{Finish, Operation, Work},
-    options::Options,
+    options::{Options, check},
+    task_blocks::{Held, TaskBlocks},
 };
 
 /// A request for several names.
@@ -26,6 +24,7 @@ pub struct All {
     entries: Vec<Entry>,
     options: Options,
     blocks: Blocks<Guards>,
+    task_blocks: TaskBlocks<Guards>,
 }
 
 /// One name of a request.
@@ -39,14 +38,11 @@ impl Entry {
     /// The pair of kind and name; the kind is a word, or the pair of count and limit of a semaphore.
     fn new((kind, name): (Bound<'_, PyAny>, Bound<'_, PyAny>)) -> PyResult<Self> {
         let name = text("name", &name)?;
-        if let Ok((count, limit)) = kind.extract::<(u32, u32)>() {
+        if let Ok(permits) = kind.cast::<PyTuple>() {
+            let (count, limit) = permits_of(permits)?;
             return Ok(Self::Permits(name, count, limit));
         }
-        match kind.extract::<String>().as_deref() {
-            Ok("mutex") => Ok(Self::Mutex(name)),
-            Ok("read") => Ok(Self::Read(name)),
-            _ => Err(PyTypeError::new_err("n and limit must be int, from 1 on")),
-        }
+        Ok(if text("kind", &kind)? == "read" { Self::Read(name) } else { Self::Mutex(name) })
     }
 }
 
@@ -87,27 +83,40 @@ impl All {
 impl All {
     #[new]
     #[pyo3(signature = (
-        locks, entries, *, ttl = None, wait = None, at_least = None, owner = None, renew = true,
+        locks, entries, *, ttl = None, wait = None, at_least = None, owner = None, renew = None,
         renew_every = None, max_hold = None, attempts = None, max_waiting = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
+        py: Python<'_>,
         locks: Py<Locks>,
         entries: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
         ttl: Option<&Bound<'_, PyAny>>,
         wait: Option<&Bound<'_, PyAny>>,
         at_least: Option<&Bound<'_, PyAny>>,
         owner: Option<&Bound<'_, PyAny>>,
-        renew: bool,
+        renew: Option<&Bound<'_, PyAny>>,
         renew_every: Option<&Bound<'_, PyAny>>,
         max_hold: Option<&Bound<'_, PyAny>>,
-        attempts: Option<u32>,
-        max_waiting: Option<usize>,
+        attempts: Option<&Bound<'_, PyAny>>,
+        max_waiting: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let entries = entries.into_iter().map(Entry::new).collect::<PyResult<_>>()?;
+        let entries = entries.into_iter().map(Entry::new).collect::<PyResult<Vec<_>>>()?;
         let options =
             Options::new(ttl, wait, at_least, owner, renew, renew_every, max_hold, attempts, max_waiting)?;
-        Ok(Self { locks, entries, options, blocks: Blocks::default() })
+        let all =
+            Self { locks, entries, options, blocks: Blocks::default(), task_blocks: TaskBlocks::default() };
+        // The names before were checked when they were added.
+        if let Some(added) = all.entries.last() {
+            let native = all.locks.get().native(py)?;
+            let request = match added {
+                Entry::Mutex(name) => native.mutex(name),
+                Entry::Read(name) => native.rw(name).read(),
+                Entry::Permits(name, count, limit) => native.semaphore(name, *limit).permits(*count),
+            };
+            check(py, &all.locks, &all.options.one_name(request))?;
+        }
+        Ok(all)
     }
 
     /// Acquires: blocks this thread. `wait` replaces the wait of the request.
@@ -127,17 +136,44 @@ impl All {
         self.operation(py, wait)
     }
 
+    /// The operation that acquires and enters the block. Native, as `__enter__`.
+    fn __aenter__(&self, py: Python<'_>) -> PyResult<Operation> {
+        let (task, running) = running_task(py)?;
+        let entering = self.task_blocks.entering(&task, running.as_ref())?;
+        let enters =
+            self.operation(py, self.options.wait)?.then(py, |py, guards| entering.enter_with(py, guards))?;
+        Ok(enters.awaited_in(running))
+    }
+
+    fn __aexit__<'py>(
+        &self,
+        kind: &Bound<'py, PyAny>,
+        value: &Bound<'py, PyAny>,
+        traceback: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.task_blocks.leave(kind, value, traceback)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.locks)?;
+        self.task_blocks.traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        self.task_blocks.clear();
+    }
+
     /// Native, so that no signal handler can run between the grant and the beginning of the block.
     fn __enter__(&self, py: Python<'_>) -> PyResult<Py<Guards>> {
         let guards = self.operation(py, self.options.wait)?.wait_now(py)?;
         let guards = guards.into_bound(py).cast_into::<Guards>()?.unbind();
-        self.blocks.enter(guards.clone_ref(py));
+        self.blocks.enter(py, guards.clone_ref(py));
         Ok(guards)
     }
 
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
-        let (_, guards) = self.blocks.leave()?;
+        let (_, guards) = self.blocks.leave(py)?;
         leave(py, guards.get().end(py), exception)
     }
 }
@@ -155,8 +191,23 @@ pub struct Guards {
     guards: Vec<Py<Guard>>,
 }
 
-impl Guards {
-    /// The release of all holds at once; `None` if each of them was released before.
+impl Held for Guards {
+    fn lost(&self, py: Python<'_>) -> PyResult<Operation> {
+        let mut losses = Vec::new();
+        for guard in &self.guards {
+            losses.push(Box::pin(guard.get().look(py, leasehold::Guard::lost)?));
+        }
+        let lost = std::future::poll_fn(move |cx| {
+            let lost = losses.iter_mut().find_map(|loss| match loss.as_mut().poll(cx) {
+                Poll::Ready(loss) => Some(loss.as_str().to_owned()),
+                Poll::Pending => None,
+            });
+            lost.map_or(Poll::Pending, Poll::Ready)
+        });
+        Ok(Operation::of_loss(lost))
+    }
+
+    /// The release of all holds at once.
     fn end(&self, py: Python<'_>) -> PyResult<Option<Operation>> {
         let mut works = Vec::with_capacity(self.guards.len());
         for guard in &self.guards {
@@ -273,13 +324,12 @@ impl Guards {
         self.guards.iter().all(|guard| guard.get().check())
     }
 
-    /// Seconds for which all holds are certainly valid; `None`: without a limit.
+    /// Seconds for which all holds are certainly valid, 0 after the end of one; `None`: without a limit.
     #[getter]
     fn remaining(&self, py: Python<'_>) -> PyResult<Option<f64>> {
         let mut least: Option<f64> = None;
         for guard in &self.guards {
-            if let Some(remaining) = guard.get().look(py, leasehold::Guard::remaining)? {
-                let remaining = remaining.as_secs_f64();
+            if let Some(remaining) = guard.get().remaining(py)? {
                 least = Some(least.map_or(remaining, |least| least.min(remaining)));
             }
         }
@@ -317,18 +367,7 @@ impl Guards {
 
     /// The operation that results in the reason when one of the holds is lost. It does not keep the holds.
     fn _lost(&self, py: Python<'_>) -> PyResult<Operation> {
-        let mut losses = Vec::new();
-        for guard in &self.guards {
-            losses.push(Box::pin(guard.get().look(py, leasehold::Guard::lost)?));
-        }
-        let lost = std::future::poll_fn(move |cx| {
-            let lost = losses.iter_mut().find_map(|loss| match loss.as_mut().poll(cx) {
-                Poll::Ready(loss) => Some(loss),
-                Poll::Pending => None,
-            });
-            lost.map_or(Poll::Pending, Poll::Ready)
-        });
-        Ok(Operation::of_loss(lost))
+        Held::lost(self, py)
     }
 
     fn __repr__(&self) -> String {
@@ -336,8 +375,11 @@ impl Guards {
     }
 
     /// Guards that were acquired before the block: the end of the block releases them.
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
+    fn __enter__(slf: &Bound<'_, Self>) -> PyResult<Py<Self>> {
+        for guard in &slf.get().guards {
+            guard.get().refuse_ended(slf.py())?;
+        }
+        Ok(slf.clone().unbind())
     }
 
     #[pyo3(signature = (*exception))]

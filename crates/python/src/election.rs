@@ -5,16 +5,20 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Error, ErrorKind, Leader, Leadership};
-use pyo3::{PyTraverseError, PyVisit, prelude::*, sync::PyOnceLock, types::PyTuple};
+use leasehold::{Error, ErrorKind};
+use pyo3::{PyTraverseError, PyVisit, prelude::*, types::PyTuple};
 
 use crate::{
-    arguments::{duration, optional_text, text},
+    arguments::{callable, count, duration, optional_text, text},
     blocks::{Blocks, leave, not_pickled},
-    callbacks::{Callbacks, loss_event},
+    callbacks::{Losses, Thread},
     errors::exception,
+    event_loop::running_task,
+    leader_watch::{Watch, leader_of},
     locks::{Locks, fallible, forks},
     operation::Operation,
+    options::Lease,
+    task_blocks::{Held, TaskBlocks},
 };
 
 /// A leader election.
@@ -32,6 +36,7 @@ pub struct Election {
     max_hold: Option<Duration>,
     max_waiting: Option<usize>,
     blocks: Blocks<Leading>,
+    task_blocks: TaskBlocks<Leading>,
 }
 
 impl Election {
@@ -83,6 +88,7 @@ impl Election {
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
+        py: Python<'_>,
         locks: Py<Locks>,
         name: &Bound<'_, PyAny>,
         value: Option<&Bound<'_, PyAny>>,
@@ -91,19 +97,24 @@ impl Election {
         wait: Option<&Bound<'_, PyAny>>,
         renew_every: Option<&Bound<'_, PyAny>>,
         max_hold: Option<&Bound<'_, PyAny>>,
-        max_waiting: Option<usize>,
+        max_waiting: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let (name, wait) = (text("name", name)?, duration("wait", wait)?);
+        let (ttl, renew_every) = (duration("ttl", ttl)?, duration("renew_every", renew_every)?);
+        let (max_hold, max_waiting) = (duration("max_hold", max_hold)?, count("max_waiting", max_waiting)?);
+        Lease { ttl, renew_every, max_hold, max_waiting }.check(py, &locks, &name)?;
         Ok(Self {
             locks,
-            name: text("name", name)?,
+            name,
             value: optional_text("value", value)?,
             owner: optional_text("owner", owner)?,
-            ttl: duration("ttl", ttl)?,
-            wait: duration("wait", wait)?,
-            renew_every: duration("renew_every", renew_every)?,
-            max_hold: duration("max_hold", max_hold)?,
+            ttl,
+            wait,
+            renew_every,
+            max_hold,
             max_waiting,
             blocks: Blocks::default(),
+            task_blocks: TaskBlocks::default(),
         })
     }
 
@@ -135,29 +146,56 @@ impl Election {
     /// Follows who leads.
     fn _observe(&self, py: Python<'_>) -> PyResult<Watch> {
         let watch = self.native(py)?.observe().map_err(|error| exception(py, &error, Some(&self.locks)))?;
-        Ok(Watch { locks: self.locks.clone_ref(py), watch: Arc::new(Mutex::new(Some(watch))) })
+        Ok(Watch::new(self.locks.clone_ref(py), watch))
+    }
+
+    /// The operation that campaigns and enters the block. Native, as `__enter__`.
+    fn __aenter__(&self, py: Python<'_>) -> PyResult<Operation> {
+        let (task, running) = running_task(py)?;
+        let entering = self.task_blocks.entering(&task, running.as_ref())?;
+        let enters =
+            self.operation(py, self.wait)?.then(py, |py, leading| entering.enter_with(py, leading))?;
+        Ok(enters.awaited_in(running))
+    }
+
+    fn __aexit__<'py>(
+        &self,
+        kind: &Bound<'py, PyAny>,
+        value: &Bound<'py, PyAny>,
+        traceback: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.task_blocks.leave(kind, value, traceback)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.locks)?;
+        self.task_blocks.traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        self.task_blocks.clear();
     }
 
     /// Native, so that no signal handler can run between the grant and the beginning of the block.
     fn __enter__(&self, py: Python<'_>) -> PyResult<Py<Leading>> {
         let leading = self.operation(py, self.wait)?.wait_now(py)?;
         let leading = leading.into_bound(py).cast_into::<Leading>()?.unbind();
-        self.blocks.enter(leading.clone_ref(py));
+        self.blocks.enter(py, leading.clone_ref(py));
         Ok(leading)
     }
 
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
-        let (_, leading) = self.blocks.leave()?;
+        let (_, leading) = self.blocks.leave(py)?;
         leave(py, leading.get().end(py), exception)
     }
 }
 
 /// The lead of the library; `None`: resigned. Calls in progress share it.
-type Held = Mutex<Option<Arc<leasehold::Leading>>>;
+type SharedLead = Mutex<Option<Arc<leasehold::Leading>>>;
 
 /// The leads of this process, some of which have ended.
-static LEADS: Mutex<Vec<Weak<Held>>> = Mutex::new(Vec::new());
+static LEADS: Mutex<Vec<Weak<SharedLead>>> = Mutex::new(Vec::new());
 
 /// Resigns all leads, in the background: the interpreter ends.
 pub fn end_all() {
@@ -176,7 +214,7 @@ pub fn forget_all() {
     }
 }
 
-fn leads() -> MutexGuard<'static, Vec<Weak<Held>>> {
+fn leads() -> MutexGuard<'static, Vec<Weak<SharedLead>>> {
     LEADS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -189,10 +227,8 @@ fn leads() -> MutexGuard<'static, Vec<Weak<Held>>> {
 /// >>> leading.resign()
 #[pyclass(frozen, weakref, module = "leasehold._leasehold")]
 pub struct Leading {
-    held: Arc<Held>,
-    /// The event of the loss, made when it is first asked for.
-    lost: PyOnceLock<Py<PyAny>>,
-    callbacks: Callbacks,
+    held: Arc<SharedLead>,
+    losses: Arc<Losses>,
     /// Of the process that it belongs to.
     forks: u32,
     locks: Py<Locks>,
@@ -218,8 +254,7 @@ impl Leading {
         drop(leads);
         Self {
             held,
-            lost: PyOnceLock::new(),
-            callbacks: Callbacks::default(),
+            losses: Arc::default(),
             forks: forks(),
             locks,
             name,
@@ -255,7 +290,24 @@ impl Leading {
         exception(py, &Error::invalid(message), Some(&self.locks))
     }
 
-    /// The end of the term; `None` if it was ended before. It begins when it is polled, or dropped.
+    fn register(&self, py: Python<'_>, callback: Py<PyAny>, thread: Thread) -> PyResult<()> {
+        let call = self.losses.add(py, callable(py, callback)?, thread)?;
+        let registered = self.held(py)?.guard().on_lost(call);
+        registered.map_err(|error| exception(py, &error, Some(&self.locks)))
+    }
+}
+
+impl Held for Leading {
+    fn lost(&self, py: Python<'_>) -> PyResult<Operation> {
+        let lost = self.held(py)?.lost();
+        Ok(Operation::of_loss(self.losses.wait(lost)))
+    }
+
+    fn losses(&self) -> Option<&Arc<Losses>> {
+        Some(&self.losses)
+    }
+
+    /// It begins when it is polled, or dropped.
     fn end(&self, py: Python<'_>) -> PyResult<Option<Operation>> {
         self.refuse_child(py)?;
         let Some(held) = self.lock().take() else { return Ok(None) };
@@ -266,7 +318,7 @@ impl Leading {
                 None => Ok(()),
             }
         };
-        Ok(Some(fallible(&self.locks, resign, |py, ()| Ok(py.None()))))
+        Ok(Some(self.losses.call(self.locks.clone_ref(py), resign, |py, ()| Ok(py.None()))))
     }
 }
 
@@ -310,10 +362,12 @@ impl Leading {
         self.lock().is_none()
     }
 
-    /// Seconds for which the lead is certainly valid; `None`: without a limit.
+    /// Seconds for which the lead is certainly valid, 0 after its end; `None`: without a limit.
     #[getter]
     fn remaining(&self, py: Python<'_>) -> PyResult<Option<f64>> {
-        Ok(self.held(py)?.guard().remaining().map(|remaining| remaining.as_secs_f64()))
+        self.refuse_child(py)?;
+        let held = self.lock().clone();
+        Ok(held.map_or(Some(0.0), |held| held.guard().remaining().map(|remaining| remaining.as_secs_f64())))
     }
 
     /// Ends the term, and waits until the engine has confirmed it.
@@ -366,25 +420,30 @@ impl Leading {
     /// >>> asyncio.run(main())
     fn proclaim_async(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Operation> {
         let (leading, value) = (self.held(py)?, text("value", value)?);
-        Ok(fallible(&self.locks, async move { leading.proclaim(value).await }, |py, ()| Ok(py.None())))
+        let proclaim = async move { leading.proclaim(value).await };
+        Ok(self.losses.call(self.locks.clone_ref(py), proclaim, |py, ()| Ok(py.None())))
     }
 
     /// The loss of the lead, as an event.
     #[getter]
     fn lost(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        loss_event(slf.as_any(), &slf.get().lost)
+        slf.get().losses.event(slf.as_any())
     }
 
-    /// An event that is made after the end of the term is told of no loss.
+    /// Why the lead was lost, as far as a call has reported it.
     #[getter]
-    const fn _loss(&self) -> Option<&'static str> {
-        None
+    fn _loss(&self) -> Option<String> {
+        self.losses.reason()
+    }
+
+    /// A block has been told the loss.
+    fn _tell_loss(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+        self.losses.tell(py, reason)
     }
 
     /// The operation that results in the reason when the lead is lost. It does not keep the lead.
     fn _lost(&self, py: Python<'_>) -> PyResult<Operation> {
-        let lost = self.held(py)?.lost();
-        Ok(Operation::of_loss(lost))
+        Held::lost(self, py)
     }
 
     /// Calls `callback` with the reason when the lead is lost, on a thread for callbacks.
@@ -393,24 +452,27 @@ impl Leading {
     /// >>> leading = leasehold.connect("memory:").election("scheduler", value="10.0.0.7").campaign()
     /// >>> leading.on_lost(lambda reason: print("stop:", reason))
     fn on_lost(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        let call = self.callbacks.add(py, callback)?;
-        let registered = self.held(py)?.guard().on_lost(call);
-        registered.map_err(|error| exception(py, &error, Some(&self.locks)))
+        self.register(py, callback, Thread::Users)
+    }
+
+    fn _set_on_loss(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
+        self.register(py, callback, Thread::Events)
     }
 
     /// A callback may refer to this lead: without this, a lead that was dropped would never end.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.locks)?;
-        self.callbacks.traverse(&visit)
+        self.losses.traverse(&visit)
     }
 
     fn __clear__(&self) {
-        self.callbacks.clear();
+        self.losses.clear();
     }
 
     /// A lead that was won before the block: the end of the block ends it.
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
+    fn __enter__(slf: &Bound<'_, Self>) -> PyResult<Py<Self>> {
+        slf.get().held(slf.py())?;
+        Ok(slf.clone().unbind())
     }
 
     #[pyo3(signature = (*exception))]
@@ -425,60 +487,4 @@ impl Leading {
     fn __repr__(&self) -> String {
         format!("<leasehold.Leading {:?}, term {}>", self.name, self.term)
     }
-}
-
-/// Follows who leads.
-#[pyclass(subclass, frozen, weakref, module = "leasehold._leasehold")]
-pub struct Watch {
-    locks: Py<Locks>,
-    /// `None` while a call waits.
-    watch: Arc<Mutex<Option<leasehold::LeaderWatch>>>,
-}
-
-#[pymethods]
-impl Watch {
-    /// The operation that results in who leads as soon as that changes.
-    fn _changed(&self, py: Python<'_>) -> PyResult<Operation> {
-        let taken = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(watch) = taken else {
-            let error = Error::invalid("another thread or task waits for this watch: give each its own");
-            return Err(exception(py, &error, Some(&self.locks)));
-        };
-        let mut lent = Lent { watch: Some(watch), back: Arc::clone(&self.watch) };
-        let changed = async move {
-            let watch = lent.watch.as_mut().expect("it is taken only by the drop");
-            watch.changed().await
-        };
-        Ok(fallible(&self.locks, changed, |py, leadership| match leadership {
-            Leadership::Held(leader) => {
-                let leader = leader_of(py, leader)?;
-                leadership_of(py, "held", leader)
-            }
-            Leadership::Vacant => leadership_of(py, "vacant", py.None()),
-            _ => leadership_of(py, "unsure", py.None()),
-        }))
-    }
-}
-
-/// A watch that goes back when the call ends, or is cancelled.
-struct Lent {
-    watch: Option<leasehold::LeaderWatch>,
-    back: Arc<Mutex<Option<leasehold::LeaderWatch>>>,
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        *self.back.lock().unwrap_or_else(PoisonError::into_inner) = self.watch.take();
-    }
-}
-
-fn leader_of(py: Python<'_>, leader: Leader) -> PyResult<Py<PyAny>> {
-    static BUILD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let build = BUILD.import(py, "leasehold._view", "Leader")?;
-    Ok(build.call1((leader.value, leader.term.number, leader.term.lineage.to_string()))?.unbind())
-}
-
-fn leadership_of(py: Python<'_>, state: &str, leader: Py<PyAny>) -> PyResult<Py<PyAny>> {
-    static BUILD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    Ok(BUILD.import(py, "leasehold._view", "Leadership")?.call1((state, leader))?.unbind())
 }

@@ -1,21 +1,25 @@
 //! `Guard`: a hold, in Python.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    future::ready,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
-use leasehold::{Error, ErrorKind, Previous};
+use leasehold::{Error, ErrorKind, Loss, Previous};
 use pyo3::{PyTraverseError, PyVisit, prelude::*, sync::PyOnceLock, types::PyTuple};
 
 use crate::{
-    arguments::duration,
+    arguments::{callable, duration},
     blocks::{leave, not_pickled},
-    callbacks::{Callbacks, loss_event},
+    callbacks::{Losses, Thread},
     errors::{exception, released},
     hold::{Hold, end_all_waits},
     locks::Locks,
     operation::Operation,
+    task_blocks::Held,
 };
 
 /// A hold of a name.
@@ -28,26 +32,13 @@ use crate::{
 pub struct Guard {
     hold: Arc<Hold>,
     locks: Py<Locks>,
-    /// Why the hold was lost, as far as a call has reported it.
-    loss: Arc<Mutex<Option<&'static str>>>,
-    /// The event of the loss, made when it is first asked for.
-    lost: PyOnceLock<Py<PyAny>>,
-    callbacks: Callbacks,
-    /// The name.
-    #[pyo3(get)]
-    name: String,
-    /// Grows with each grant: the protected resource refuses writes with a smaller one than it has seen.
-    #[pyo3(get)]
-    token: u64,
-    /// Tokens of two lineages cannot be compared.
-    #[pyo3(get)]
-    lineage: String,
+    losses: Arc<Losses>,
+    name: leasehold::Name,
+    token: leasehold::Token,
     /// `exclusive`, `shared` or `permit`.
     #[pyo3(get)]
     mode: &'static str,
-    /// The claim id, by which `show` finds the hold.
-    #[pyo3(get)]
-    id: String,
+    id: leasehold::ClaimId,
     /// How the hold before ended: `clean`, `abandoned`, `lapsed`, `broken` or `unknown`.
     #[pyo3(get)]
     previous: &'static str,
@@ -55,17 +46,13 @@ pub struct Guard {
 
 impl Guard {
     pub fn new(guard: leasehold::Guard, locks: Py<Locks>, at_least: Option<Duration>) -> Self {
-        let token = guard.token();
         Self {
             locks,
-            loss: Arc::default(),
-            lost: PyOnceLock::new(),
-            callbacks: Callbacks::default(),
-            name: guard.name().as_str().to_owned(),
-            token: token.number,
-            lineage: token.lineage.to_string(),
+            losses: Arc::default(),
+            name: guard.name().clone(),
+            token: guard.token(),
             mode: guard.mode().word(),
-            id: guard.id().to_string(),
+            id: guard.id(),
             previous: match guard.previous() {
                 Previous::Clean => "clean",
                 Previous::Abandoned => "abandoned",
@@ -84,9 +71,32 @@ impl Guard {
         }
         let message = format!(
             "the hold of {:?} with token {} belongs to the parent process: acquire the name anew in this process",
-            self.name, self.token
+            self.name(),
+            self.token()
         );
         Err(exception(py, &Error::new(ErrorKind::Forked, message), Some(&self.locks)))
+    }
+
+    fn register(&self, py: Python<'_>, callback: Py<PyAny>, thread: Thread) -> PyResult<()> {
+        self.refuse_child(py)?;
+        let call = self.losses.add(py, callable(py, callback)?, thread)?;
+        let registered = self.look(py, |guard| guard.on_lost(call))?;
+        registered.map_err(|error| exception(py, &error, Some(&self.locks)))
+    }
+
+    /// The exception at the begin of a block whose hold has ended.
+    pub fn refuse_ended(&self, py: Python<'_>) -> PyResult<()> {
+        let (is_valid, lost) = self.look(py, |guard| (guard.check(), guard.lost()))?;
+        let mut context = Context::from_waker(Waker::noop());
+        let loss = match (pin!(lost).poll(&mut context), is_valid) {
+            (Poll::Ready(loss), _) => loss,
+            (Poll::Pending, true) => return Ok(()),
+            (Poll::Pending, false) => Loss::Lapsed,
+        };
+        self.losses.tell(py, loss.as_str())?;
+        let message =
+            format!("the hold of {:?} with token {} was lost before: {loss}", self.name, self.token);
+        Err(exception(py, &Error::new(ErrorKind::Lost(loss), message), Some(&self.locks)))
     }
 
     /// The guard of the library, whose end is the caller's work; `None` after its release, and while another call uses
@@ -96,11 +106,11 @@ impl Guard {
     }
 
     pub fn name(&self) -> &str {
-        &self.name
+        self.name.as_str()
     }
 
     pub const fn token(&self) -> u64 {
-        self.token
+        self.token.number
     }
 
     /// What `look` says of the hold; an exception after its release.
@@ -119,29 +129,51 @@ impl Guard {
         Ok(self.hold.release().map(|release| self.operation(py, release, |py, ()| Ok(py.None()))))
     }
 
-    /// A call about this hold. A loss that it reports is kept.
+    /// A call about this hold. A loss that it reports is told to all who wait for it.
     fn operation<T: Send + 'static>(
         &self,
         py: Python<'_>,
         call: impl Future<Output = Result<T, Error>> + Send + 'static,
         finish: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> Operation {
-        let (locks, known_loss) = (self.locks.clone_ref(py), Arc::clone(&self.loss));
-        Operation::new(call, move |py, result| match result {
-            Ok(result) => finish(py, result),
-            Err(error) => {
-                if let ErrorKind::Lost(loss) = error.kind() {
-                    *known_loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss.as_str());
-                }
-                Err(exception(py, &error, Some(&locks)))
-            }
-        })
+        self.losses.call(self.locks.clone_ref(py), call, finish).on(self.locks.clone_ref(py))
     }
 
     /// The error of a call that begins after the release.
     pub fn released_error(&self) -> Error {
-        let message = format!("the hold of {:?} with token {} was released before", self.name, self.token);
+        let message =
+            format!("the hold of {:?} with token {} was released before", self.name(), self.token());
         Error::new(ErrorKind::Invalid, message)
+    }
+}
+
+impl Held for Guard {
+    fn lost(&self, py: Python<'_>) -> PyResult<Operation> {
+        let lost = self.look(py, leasehold::Guard::lost)?;
+        Ok(Operation::of_loss(self.losses.wait(lost)))
+    }
+
+    fn losses(&self) -> Option<&Arc<Losses>> {
+        Some(&self.losses)
+    }
+
+    fn end(&self, py: Python<'_>) -> PyResult<Option<Operation>> {
+        self.release(py)
+    }
+
+    /// Without an operation inside an operation.
+    fn end_then<F>(&self, py: Python<'_>, next: F) -> PyResult<Operation>
+    where
+        F: FnOnce(Python<'_>, PyResult<Py<PyAny>>) -> PyResult<Py<PyAny>> + Send + 'static,
+    {
+        if let Err(error) = self.refuse_child(py) {
+            return Ok(Operation::new(ready(()), |py, ()| next(py, Err(error))));
+        }
+        let Some(release) = self.hold.release() else {
+            return Ok(Operation::new(ready(()), |py, ()| next(py, Ok(py.None()))));
+        };
+        let finish = self.losses.finish(self.locks.clone_ref(py), |py, ()| Ok(py.None()));
+        Ok(Operation::new(release, |py, result| next(py, finish(py, result))))
     }
 }
 
@@ -152,8 +184,14 @@ impl Drop for Guard {
         }
         let is_ending = Python::try_attach(|py| {
             static IS_FINALIZING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-            let is_finalizing = IS_FINALIZING.import(py, "sys", "is_finalizing")?;
-            is_finalizing.call0()?.is_truthy()
+            // The guard may be collected because an exception is raised, and no call may see, or end, that exception.
+            let raised = PyErr::take(py);
+            let ask = || IS_FINALIZING.import(py, "sys", "is_finalizing")?.call0()?.is_truthy();
+            let is_finalizing = ask();
+            if let Some(raised) = raised {
+                raised.restore(py);
+            }
+            is_finalizing
         });
         if is_ending.is_none_or(|is_ending| is_ending.unwrap_or(true)) {
             end_all_waits();
@@ -176,6 +214,30 @@ impl Guard {
         self.hold.check()
     }
 
+    /// The name.
+    #[getter(name)]
+    fn get_name(&self) -> &str {
+        self.name()
+    }
+
+    /// Grows with each grant: the protected resource refuses writes with a smaller one than it has seen.
+    #[getter(token)]
+    const fn get_token(&self) -> u64 {
+        self.token()
+    }
+
+    /// Tokens of two lineages cannot be compared.
+    #[getter]
+    fn lineage(&self) -> String {
+        self.token.lineage.to_string()
+    }
+
+    /// The claim id, by which `show` finds the hold.
+    #[getter]
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+
     /// Whether this guard was released.
     #[getter]
     pub fn released(&self) -> bool {
@@ -188,10 +250,12 @@ impl Guard {
         self.locks.get().engine()
     }
 
-    /// Seconds for which the hold is certainly valid; `None`: without a limit.
+    /// Seconds for which the hold is certainly valid, 0 after its end; `None`: without a limit.
     #[getter]
-    fn remaining(&self, py: Python<'_>) -> PyResult<Option<f64>> {
-        self.look(py, |guard| guard.remaining().map(|remaining| remaining.as_secs_f64()))
+    pub fn remaining(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        self.refuse_child(py)?;
+        let remaining = self.hold.look(|guard| guard.remaining().map(|remaining| remaining.as_secs_f64()));
+        Ok(remaining.unwrap_or(Some(0.0)))
     }
 
     /// What was wrong at the last renewal.
@@ -284,19 +348,23 @@ impl Guard {
     /// The loss of the hold, as an event. It does not keep the hold.
     #[getter]
     fn lost(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        loss_event(slf.as_any(), &slf.get().lost)
+        slf.get().losses.event(slf.as_any())
     }
 
     /// Why the hold was lost, as far as a call has reported it.
     #[getter]
-    fn _loss(&self) -> Option<&'static str> {
-        *self.loss.lock().unwrap_or_else(PoisonError::into_inner)
+    fn _loss(&self) -> Option<String> {
+        self.losses.reason()
+    }
+
+    /// A block has been told the loss.
+    fn _tell_loss(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+        self.losses.tell(py, reason)
     }
 
     /// The operation that results in the reason when the hold is lost. It does not keep the hold.
     fn _lost(&self, py: Python<'_>) -> PyResult<Operation> {
-        let lost = self.look(py, leasehold::Guard::lost)?;
-        Ok(Operation::of_loss(lost))
+        Held::lost(self, py)
     }
 
     /// Calls `callback` with the reason when the hold is lost, on a thread for callbacks.
@@ -306,19 +374,28 @@ impl Guard {
     /// >>> guard.on_lost(lambda reason: print("stop:", reason))
     /// >>> guard.release()
     fn on_lost(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        self.refuse_child(py)?;
-        let call = self.callbacks.add(py, callback)?;
-        let registered = self.look(py, |guard| guard.on_lost(call))?;
-        registered.map_err(|error| exception(py, &error, Some(&self.locks)))
+        self.register(py, callback, Thread::Users)
+    }
+
+    /// `on_lost` for the event, which does not wait for callbacks of users.
+    fn _set_on_loss(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
+        self.register(py, callback, Thread::Events)
+    }
+
+    /// From now on the end of this guard, or of the process, leaves the hold to the end of its lease, where the engine
+    /// can. `release` releases it all the same.
+    fn _leave_at_end(&self) {
+        self.hold.leave_at_end();
     }
 
     fn __repr__(&self) -> String {
-        format!("<leasehold.Guard {:?}, token {}>", self.name, self.token)
+        format!("<leasehold.Guard {:?}, token {}>", self.name(), self.token())
     }
 
     /// A guard that was acquired before the block: the end of the block releases it.
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
+    fn __enter__(slf: &Bound<'_, Self>) -> PyResult<Py<Self>> {
+        slf.get().refuse_ended(slf.py())?;
+        Ok(slf.clone().unbind())
     }
 
     #[pyo3(signature = (*exception))]
@@ -333,10 +410,10 @@ impl Guard {
     /// A callback may refer to this guard: without this the hold of a dropped guard would never be released.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.locks)?;
-        self.callbacks.traverse(&visit)
+        self.losses.traverse(&visit)
     }
 
     fn __clear__(&self) {
-        self.callbacks.clear();
+        self.losses.clear();
     }
 }

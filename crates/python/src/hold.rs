@@ -5,7 +5,10 @@ use std::{
     collections::BTreeMap,
     future::poll_fn,
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Poll, Waker},
     time::Duration,
 };
@@ -42,6 +45,8 @@ struct Kept {
     guard: Option<leasehold::Guard>,
     /// For how long the name stays taken, from the grant on.
     at_least: Option<Duration>,
+    /// Whether its end leaves the hold to the end of the lease.
+    is_left: AtomicBool,
     /// The release that waits until the other calls have ended.
     release: Arc<Mutex<Option<Waker>>>,
 }
@@ -51,7 +56,8 @@ pub struct Use(Option<Arc<Kept>>);
 
 impl Hold {
     pub fn new(guard: leasehold::Guard, at_least: Option<Duration>) -> Arc<Self> {
-        let kept = Kept { guard: Some(guard), at_least, release: Arc::default() };
+        let is_left = AtomicBool::new(false);
+        let kept = Kept { guard: Some(guard), at_least, is_left, release: Arc::default() };
         let mut held = lock(&HELD);
         held.last += 1;
         let number = held.last;
@@ -76,6 +82,17 @@ impl Hold {
     /// What `look` says of the hold; `None` after its release.
     pub fn look<T>(&self, look: impl FnOnce(&leasehold::Guard) -> T) -> Option<T> {
         lock(&self.kept).as_ref().map(|kept| look(kept.guard()))
+    }
+
+    /// The end of the guard leaves the hold to the end of the lease, where the engine can.
+    pub fn leave_at_end(&self) {
+        if let Some(kept) = &*lock(&self.kept) {
+            kept.is_left.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn is_left(&self) -> bool {
+        lock(&self.kept).as_ref().is_some_and(|kept| kept.is_left.load(Ordering::Relaxed))
     }
 
     /// The hold for the time of one call; `None` after its release.
@@ -131,7 +148,11 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        if let (Some(guard), Some(at_least)) = (self.guard.take(), self.at_least) {
+        let Some(guard) = self.guard.take() else { return };
+        if self.is_left.load(Ordering::Relaxed) {
+            // Where the engine knows no hold without a process, this releases.
+            let _ = guard.into_handle();
+        } else if let Some(at_least) = self.at_least {
             // It begins now, and nobody waits for the answer.
             drop(guard.release_at_least(at_least));
         }
@@ -198,9 +219,14 @@ impl Drop for AtExit {
     }
 }
 
-/// Ends all waits of an interpreter that ends, before holds are released: otherwise a release would hand the name over
-/// to a thread or task that cannot run any more.
+/// Ends all waits of an interpreter that ends, and leaves the holds that are to be left, before holds are released:
+/// otherwise a release would hand the name over to a thread or task that cannot run any more.
 pub fn end_all_waits() {
+    // Locks that are closed release.
+    let holds: Vec<_> = lock(&HELD).holds.values().filter_map(Weak::upgrade).collect();
+    for hold in holds.iter().filter(|hold| !hold.is_of_parent() && hold.is_left()) {
+        drop(hold.take());
+    }
     end_waits();
     cancel_waits();
 }

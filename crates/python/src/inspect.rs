@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::{Broken, Mode, View};
-use pyo3::{prelude::*, sync::PyOnceLock};
+use leasehold::{Broken, HolderView, Mode, View};
+use pyo3::{exceptions::PyTypeError, prelude::*, sync::PyOnceLock};
 
 use crate::{
-    arguments::text,
+    arguments::{count, text},
     locks::{Locks, fallible},
     operation::Operation,
 };
@@ -43,9 +43,11 @@ pub fn holder(locks: &Bound<'_, Locks>, name: &Bound<'_, PyAny>) -> PyResult<Ope
 pub fn break_hold(
     locks: &Bound<'_, Locks>,
     name: &Bound<'_, PyAny>,
-    token: u64,
+    token: &Bound<'_, PyAny>,
     force: bool,
 ) -> PyResult<Operation> {
+    let none = || PyTypeError::new_err("token must be int, not None");
+    let token = count("token", Some(token))?.ok_or_else(none)?;
     let (native, name) = (locks.get().native(locks.py())?, text("name", name)?);
     let work = async move { native.break_hold(&name, token, force).await };
     Ok(fallible(locks.as_unbound(), work, |py, broken| {
@@ -86,23 +88,7 @@ pub fn diagnose(locks: &Bound<'_, Locks>) -> PyResult<Operation> {
 
 fn view_of(py: Python<'_>, view: &View) -> PyResult<Py<PyAny>> {
     static BUILD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let holders: Vec<_> = view
-        .holders
-        .iter()
-        .map(|holder| {
-            let times = (seconds(holder.held), seconds(holder.remaining));
-            (
-                &holder.id,
-                &holder.owner,
-                holder.token,
-                times.0,
-                times.1,
-                holder.of_session,
-                holder.foreign,
-                holder.mode.map(Mode::word),
-            )
-        })
-        .collect();
+    let holders: Vec<_> = view.holders.iter().map(parts_of_holder).collect();
     let waiters: Vec<_> = view
         .waiters
         .iter()
@@ -112,6 +98,28 @@ fn view_of(py: Python<'_>, view: &View) -> PyResult<Py<PyAny>> {
     let build = BUILD.import(py, "leasehold._view", "view_of")?;
     let (name, mode) = (view.name.as_str(), view.mode.map(Mode::word));
     Ok(build.call1((name, &view.key, mode, holders, waiters, lineage, &view.problem, &view.note))?.unbind())
+}
+
+/// The holder: what each engine tells, and what is known of its lease and its process.
+type Parts<'a> = (Told<'a>, Lease);
+type Told<'a> = (&'a str, &'a str, Option<u64>, Option<f64>, Option<f64>, bool, bool, Option<&'static str>);
+type Lease = (bool, Option<f64>, Option<f64>, Option<f64>, Option<(u32, Option<char>)>);
+
+/// The fields of `leasehold.Holder`, in their order. Python takes at most 12 values in a tuple from Rust.
+fn parts_of_holder(holder: &HolderView) -> Parts<'_> {
+    let told = (
+        holder.id.as_str(),
+        holder.owner.as_str(),
+        holder.token,
+        seconds(holder.held),
+        seconds(holder.remaining),
+        holder.of_session,
+        holder.foreign,
+        holder.mode.map(Mode::word),
+    );
+    let process = holder.process.map(|process| (process.pid, process.state));
+    let overdue = seconds(holder.overdue());
+    (told, (holder.broken, seconds(holder.ttl), seconds(holder.since_renewal), overdue, process))
 }
 
 fn seconds(time: Option<Duration>) -> Option<f64> {

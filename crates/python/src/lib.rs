@@ -2,15 +2,22 @@
 //! (`python/leasehold`) have what needs no Rust: context managers of tasks, decorators, exceptions.
 #![expect(unreachable_pub, reason = "the classes are documented for Python, in `python/leasehold`")]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "the Python module of leasehold runs on Linux: the command and the Rust library run elsewhere, too"
+);
+
 mod all;
 mod arguments;
 mod blocks;
 mod callbacks;
 mod election;
 mod errors;
+mod event_loop;
 mod guard;
 mod hold;
 mod inspect;
+mod leader_watch;
 mod locks;
 mod log;
 mod metrics;
@@ -18,6 +25,8 @@ mod once;
 mod operation;
 mod options;
 mod request;
+mod task_blocks;
+mod task_wait;
 mod thread_wait;
 mod wakers;
 
@@ -28,9 +37,10 @@ mod _leasehold {
     #[pymodule_export]
     use crate::{
         all::{All, Guards},
-        election::{Election, Leading, Watch},
+        election::{Election, Leading},
         guard::Guard,
         inspect::{break_hold, diagnose, guarantee, holder, list, show},
+        leader_watch::Watch,
         locks::{Locks, Owner, forked},
         log::flush_log,
         metrics::{record_metrics, recorded_metrics},

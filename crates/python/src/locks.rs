@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU32, Ordering},
     },
     task::{Context, Waker},
@@ -12,10 +12,11 @@ use std::{
 };
 
 use leasehold::{Connect, Error, WhenUnreachable};
-use pyo3::{exceptions::PyValueError, prelude::*};
+use pyo3::{exceptions::PyTypeError, prelude::*};
 
 use crate::{
-    arguments::{duration, optional_text, text},
+    arguments::{count, duration, optional_text, text, wrong_value},
+    blocks::this_thread,
     errors::exception,
     hold::forget_holds,
     metrics::Recorder,
@@ -46,12 +47,12 @@ pub struct Locks {
     settings: Settings,
     engine: &'static str,
     connected: Arc<Mutex<Connected>>,
-    /// The names inside whose `with` blocks each thread or task is.
-    pub entered: Mutex<HashMap<(Entrant, String), Entered>>,
+    /// The `with` blocks that threads and tasks are in, by name.
+    entered: Mutex<HashMap<Arc<str>, Vec<Entered>>>,
 }
 
 /// Who is in a `with` block.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Entrant {
     Thread(ThreadId),
     /// The address of the task object, which lives at least as long as the block.
@@ -59,11 +60,36 @@ pub enum Entrant {
 }
 
 /// A `with` block that a thread or task is in.
-pub struct Entered {
-    pub is_exclusive: bool,
-    pub depth: usize,
+struct Entered {
+    thread: ThreadId,
+    /// The address of the task; `None`: the block of a thread.
+    task: Option<usize>,
+    is_exclusive: bool,
     /// Of the process that entered it. A forked child is in no block of its parent.
-    pub forks: u32,
+    forks: u32,
+}
+
+/// A task is in an `async with` block. Its thread must not block either: then the task could not leave.
+pub struct Inside {
+    locks: Py<Locks>,
+    name: Arc<str>,
+    thread: ThreadId,
+    task: usize,
+}
+
+impl Inside {
+    /// The task with this address, which runs now, enters a block of `name`.
+    pub fn new(locks: Py<Locks>, name: Arc<str>, is_exclusive: bool, task: usize) -> Self {
+        let thread = this_thread();
+        locks.get().enter(&name, thread, Some(task), is_exclusive);
+        Self { locks, name, thread, task }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.locks.get().leave(&self.name, self.thread, Some(self.task));
+    }
 }
 
 struct Connected {
@@ -125,6 +151,42 @@ impl Settings {
 }
 
 impl Locks {
+    /// The thread, or the task on it, enters a block of `name`.
+    pub fn enter(&self, name: &Arc<str>, thread: ThreadId, task: Option<usize>, is_exclusive: bool) {
+        let entered = Entered { thread, task, is_exclusive, forks: forks() };
+        self.entered().entry(Arc::clone(name)).or_default().push(entered);
+    }
+
+    /// The thread, or the task on it, leaves the block of `name` that it entered last.
+    pub fn leave(&self, name: &Arc<str>, thread: ThreadId, task: Option<usize>) {
+        let mut entered = self.entered();
+        let Some(blocks) = entered.get_mut(name) else { return };
+        if let Some(last) = blocks.iter().rposition(|block| (block.thread, block.task) == (thread, task)) {
+            blocks.remove(last);
+        }
+        if blocks.is_empty() {
+            entered.remove(name);
+        }
+    }
+
+    /// Whether a request of `entrant` would wait for a block of `name` that `entrant` is in.
+    pub fn is_nested(&self, entrant: Entrant, name: &Arc<str>, is_exclusive: bool) -> bool {
+        let entered = self.entered();
+        entered.get(name).is_some_and(|blocks| {
+            blocks.iter().any(|block| {
+                let is_same = match entrant {
+                    Entrant::Thread(thread) => block.thread == thread,
+                    Entrant::Task(_) => block.task.is_some_and(|task| Entrant::Task(task) == entrant),
+                };
+                is_same && block.forks == forks() && (block.is_exclusive || is_exclusive)
+            })
+        })
+    }
+
+    fn entered(&self) -> MutexGuard<'_, HashMap<Arc<str>, Vec<Entered>>> {
+        self.entered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub const fn engine(&self) -> &'static str {
         self.engine
     }
@@ -146,11 +208,12 @@ pub fn fallible<T: Send + 'static>(
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
     finish: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
 ) -> Operation {
-    let locks = Python::attach(|py| locks.clone_ref(py));
-    Operation::new(work, move |py, result| match result {
+    let (locks, called) = Python::attach(|py| (locks.clone_ref(py), locks.clone_ref(py)));
+    let call = Operation::new(work, move |py, result| match result {
         Ok(value) => finish(py, value),
         Err(error) => Err(exception(py, &error, Some(&locks))),
-    })
+    });
+    call.on(called)
 }
 
 impl Drop for Connected {
@@ -169,6 +232,12 @@ fn register(connected: &Arc<Mutex<Connected>>) {
     let mut all = CONNECTED.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|other| other.strong_count() > 0);
     all.push(Arc::downgrade(connected));
+}
+
+/// Whether this process has locks.
+pub fn is_any_connected() -> bool {
+    let all = CONNECTED.lock().unwrap_or_else(PoisonError::into_inner);
+    all.iter().any(|connected| connected.strong_count() > 0)
 }
 
 /// Ends all waits of this process, which ends: nobody would use what they are granted.
@@ -200,8 +269,8 @@ impl Locks {
         schema: Option<&Bound<'_, PyAny>>,
         password: Option<&Bound<'_, PyAny>>,
         connect_timeout: Option<&Bound<'_, PyAny>>,
-        max_connections: Option<usize>,
-        max_waiting: Option<usize>,
+        max_connections: Option<&Bound<'_, PyAny>>,
+        max_waiting: Option<&Bound<'_, PyAny>>,
         when_unreachable: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let settings = Settings {
@@ -211,10 +280,17 @@ impl Locks {
             schema: optional_text("schema", schema)?,
             password: optional_text("password", password)?,
             connect_timeout: duration("connect_timeout", connect_timeout)?,
-            max_connections,
-            max_waiting,
+            max_connections: count("max_connections", max_connections)?,
+            max_waiting: count("max_waiting", max_waiting)?,
             when_unreachable: optional_text("when_unreachable", when_unreachable)?,
         };
+        for (argument, value) in
+            [("max_connections", settings.max_connections), ("max_waiting", settings.max_waiting)]
+        {
+            if value == Some(0) {
+                return Err(wrong_value(py, format!("{argument} is out of range: 0")));
+            }
+        }
         let locks = settings.connect().map_err(|error| exception(py, &error, None))?;
         let engine = locks.profile().engine;
         let connected = Arc::new(Mutex::new(Connected { forks: forks(), locks }));
@@ -264,7 +340,7 @@ impl Locks {
 
     fn _close(&self, py: Python<'_>, limit: &Bound<'_, PyAny>) -> PyResult<Operation> {
         let limit = duration("limit", Some(limit))?
-            .ok_or_else(|| PyValueError::new_err("limit must be a duration, not None"))?;
+            .ok_or_else(|| PyTypeError::new_err("limit must be a duration, not None"))?;
         let locks = self.native(py)?;
         Ok(Operation::new(async move { locks.close(limit).await }, |py, left| {
             Ok(left.into_pyobject(py)?.into_any().unbind())

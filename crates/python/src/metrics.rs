@@ -13,7 +13,7 @@ use std::{
 use leasehold::{Event, GuardEnd, Mode, Observe};
 use pyo3::prelude::*;
 
-use crate::locks::forks;
+use crate::locks::{forks, is_any_connected};
 
 /// Whether locks that are connected from now on are recorded.
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
@@ -235,10 +235,10 @@ fn recorders() -> MutexGuard<'static, Recorders> {
     recorders
 }
 
-/// Locks that are connected from now on are recorded.
+/// Locks that are connected from now on are recorded. Returns whether there are locks that are not.
 #[pyfunction]
-pub fn record_metrics() {
-    IS_INSTALLED.store(true, Ordering::Relaxed);
+pub fn record_metrics() -> bool {
+    !IS_INSTALLED.swap(true, Ordering::Relaxed) && is_any_connected()
 }
 
 /// One series for Python: name, engine, labels, and the value: an int, or ends and counts of the buckets, count, sum.

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use pyo3::{exceptions::PyValueError, prelude::*, types::PyBytes};
+use pyo3::{prelude::*, types::PyBytes};
 
 use crate::{
-    arguments::{duration, optional_text, text},
+    arguments::{count, duration, optional_text, text, wrong_value},
     errors::released,
     guard::Guard,
     locks::{Locks, fallible},
     operation::Operation,
+    options::Lease,
 };
 
 /// Work that is done one time for a key.
@@ -66,6 +67,7 @@ impl Once {
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
+        py: Python<'_>,
         locks: Py<Locks>,
         key: &Bound<'_, PyAny>,
         ttl: Option<&Bound<'_, PyAny>>,
@@ -75,21 +77,25 @@ impl Once {
         owner: Option<&Bound<'_, PyAny>>,
         renew_every: Option<&Bound<'_, PyAny>>,
         max_hold: Option<&Bound<'_, PyAny>>,
-        max_waiting: Option<usize>,
+        max_waiting: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let digest = digest.map(<[u8; 32]>::try_from).transpose().map_err(|_| {
-            PyValueError::new_err("digest must have 32 bytes, as hashlib.sha256(...).digest() has")
+            wrong_value(py, "digest must have 32 bytes, as hashlib.sha256(...).digest() has".into())
         })?;
+        let (key, ttl) = (text("key", key)?, duration("ttl", ttl)?);
+        let (max_hold, max_waiting) = (duration("max_hold", max_hold)?, count("max_waiting", max_waiting)?);
+        let renew_every = duration("renew_every", renew_every)?;
+        Lease { ttl, renew_every, max_hold, max_waiting }.check(py, &locks, &key)?;
         Ok(Self {
             locks,
-            key: text("key", key)?,
-            ttl: duration("ttl", ttl)?,
+            key,
+            ttl,
             keep: duration("keep", keep)?,
             wait: duration("wait", wait)?,
             digest,
             owner: optional_text("owner", owner)?,
-            renew_every: duration("renew_every", renew_every)?,
-            max_hold: duration("max_hold", max_hold)?,
+            renew_every,
+            max_hold,
             max_waiting,
         })
     }

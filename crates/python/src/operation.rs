@@ -2,24 +2,26 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     task::{Context, Poll, Waker},
 };
 
-use leasehold::{Error, ErrorKind, Loss};
+use leasehold::{Error, ErrorKind};
 use pyo3::{
     exceptions::{PyRuntimeError, PyStopIteration},
     intern,
     prelude::*,
     sync::PyOnceLock,
-    types::PyDict,
+    types::PyWeakrefReference,
 };
 
 use crate::{
     errors::exception,
-    locks::forks,
+    event_loop::{LoopOfAsyncio, is_in_trio, running_loop},
+    locks::{Locks, forks},
+    task_wait::TaskWait,
     thread_wait::block_on,
-    wakers::{Slot, WakeQueue},
+    wakers::{Callback, Shared, Slot, WakeQueue},
 };
 
 /// Turns the result of a call into a Python object, or an exception.
@@ -31,6 +33,16 @@ pub type Work = Pin<Box<dyn Future<Output = Finish> + Send>>;
 #[pyclass(frozen, module = "leasehold._leasehold")]
 pub struct Operation {
     work: Arc<WorkCell>,
+    /// Where a task of asyncio awaits it, once that is known.
+    awaited: OnceLock<Awaited>,
+    /// The locks that it is a call on, if that is known: a thread that waits may run their keeper.
+    locks: Option<Py<Locks>>,
+}
+
+/// A task of this loop awaits an operation.
+struct Awaited {
+    event_loop: Py<PyWeakrefReference>,
+    slot: Arc<Slot>,
 }
 
 /// The call of an operation. Those who resume it refer to it weakly: the call itself has their wakers.
@@ -75,12 +87,49 @@ impl Operation {
             let finish: Finish = Box::new(move |py| finish(py, result));
             finish
         });
-        Self { work: Arc::new(WorkCell { work: Mutex::new(Some(work)), forks: forks() }) }
+        Self::of(Arc::new(WorkCell { work: Mutex::new(Some(work)), forks: forks() }))
+    }
+
+    const fn of(work: Arc<WorkCell>) -> Self {
+        Self { work, awaited: OnceLock::new(), locks: None }
+    }
+
+    /// This operation, as a call on `locks`.
+    pub fn on(self, locks: Py<Locks>) -> Self {
+        Self { locks: Some(locks), ..self }
+    }
+
+    /// This operation, to be awaited by a task of that loop.
+    pub fn awaited_in(self, running: Option<LoopOfAsyncio>) -> Self {
+        if let Some(running) = running {
+            self.awaited_by(running);
+        }
+        self
+    }
+
+    fn awaited_by(&self, running: LoopOfAsyncio) -> &Awaited {
+        let LoopOfAsyncio { event_loop, queue } = running;
+        self.awaited.get_or_init(|| Awaited { event_loop, slot: Slot::new(&queue, &self.work) })
     }
 
     /// An operation that results in the reason of a loss.
-    pub fn of_loss(loss: impl Future<Output = Loss> + Send + 'static) -> Self {
-        Self::new(loss, |py, loss| Ok(loss.as_str().into_pyobject(py)?.into_any().unbind()))
+    pub fn of_loss(reason: impl Future<Output = String> + Send + 'static) -> Self {
+        Self::new(reason, |py, reason| Ok(reason.into_pyobject(py)?.into_any().unbind()))
+    }
+
+    /// This operation, and then `next` with its result.
+    pub fn then(
+        self,
+        py: Python<'_>,
+        next: impl FnOnce(Python<'_>, PyResult<Py<PyAny>>) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Self> {
+        let work = self.take(py)?;
+        Ok(Self::new(work, move |py, finish| next(py, finish(py))))
+    }
+
+    /// The call itself, which is cancelled when it is dropped.
+    pub fn into_work(self) -> Arc<WorkCell> {
+        self.work
     }
 
     /// Waits for the result without making a Python object of this operation.
@@ -92,7 +141,8 @@ impl Operation {
     /// handler raised an exception, for example.
     pub fn block(&self, py: Python<'_>) -> PyResult<Finish> {
         let work = self.take(py)?;
-        block_on(py, work)
+        let locks = self.locks.as_ref().map(|locks| locks.get().native(py)).transpose()?;
+        block_on(py, work, locks.as_ref())
     }
 
     /// What is left of the call, to be run by somebody else.
@@ -128,17 +178,17 @@ impl Operation {
         work: &Arc<WorkCell>,
         py: Python<'_>,
         slot: &Arc<Slot>,
-        callback: &Py<PyAny>,
+        callback: &Callback,
     ) -> PyResult<()> {
         // Cancelled meanwhile.
         if work.lock().is_none() {
             return Ok(());
         }
-        let operation = Self { work: Arc::clone(work) };
+        let operation = Self::of(Arc::clone(work));
         match operation.poll(py, &Waker::from(Arc::clone(slot)))? {
             Poll::Ready(finish) => {
                 let result = finish(py).unwrap_or_else(|error| error.into_value(py).into_any());
-                callback.call1(py, (result,)).map(drop)
+                callback.call(py, result)
             }
             Poll::Pending => {
                 slot.poll_again(callback.clone_ref(py));
@@ -157,17 +207,14 @@ impl Operation {
 
     /// Calls `callback` with the result, in the event loop that runs now. Dropping this operation cancels that.
     fn start(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        static QUEUE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let queue: Py<WakeQueue> = QUEUE.import(py, "leasehold._loops", "wake_queue")?.call0()?.extract()?;
-        Self::poll_for_callback(&self.work, py, &queue.get().slot(&self.work), &callback)
+        self.start_for(py, &Callback::Python(callback))
     }
 
     /// In a task of asyncio the iterator is this operation itself.
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        static IN_TRIO: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         static WAIT_IN_TRIO: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = slf.py();
-        if is_trio_loaded(py)? && IN_TRIO.import(py, "leasehold._trio", "is_running")?.call0()?.is_truthy()? {
+        if is_in_trio(py)? {
             let wait = WAIT_IN_TRIO.import(py, "leasehold._trio", "wait")?.call1((slf,))?;
             return wait.call_method0(intern!(py, "__await__"));
         }
@@ -178,35 +225,41 @@ impl Operation {
         slf
     }
 
-    /// Runs the call on: the future to wait for, or the result as the value of `StopIteration`.
-    fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        // Most calls of an engine inside this process are done at once, and need no event loop.
-        if let Poll::Ready(finish) = self.poll(py, Waker::noop())? {
-            return Err(PyStopIteration::new_err((finish(py)?,)));
-        }
-        let (queue, future) = new_wait(py)?;
-        match self.advance(py, queue.get(), future.clone_ref(py))? {
-            Some(finish) => Err(PyStopIteration::new_err((finish(py)?,))),
-            None => Ok(future),
+    /// Runs the call on: what the task has to wait for, or the result as the value of `StopIteration`.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<TaskWait>>> {
+        match self.step(py)? {
+            Step::Waits(wait) => Ok(Some(wait)),
+            // The end of an iterator without a value is one with the value `None`.
+            Step::Done(result) if result.is_none(py) => Ok(None),
+            Step::Done(result) => Err(PyStopIteration::new_err((result,))),
         }
     }
 
-    fn send(&self, py: Python<'_>, value: Py<PyAny>) -> PyResult<Py<PyAny>> {
+    fn send(&self, py: Python<'_>, value: Py<PyAny>) -> PyResult<Py<TaskWait>> {
         drop(value);
-        self.__next__(py)
+        match self.step(py)? {
+            Step::Waits(wait) => Ok(wait),
+            Step::Done(result) => Err(PyStopIteration::new_err((result,))),
+        }
     }
 
-    /// Runs the call on. `None`: it is not done, and `future.set_result(None)` is called when it can be run on.
-    /// Otherwise a tuple of the result.
+    /// Runs the call on, for a task of trio. `None`: it is not done, and `resumption.set_result(None)` is called when
+    /// it can be run on. Otherwise a tuple of the result.
     #[pyo3(name = "_advance")]
-    fn advance_for(
+    fn advance(
         &self,
         py: Python<'_>,
         queue: &Bound<'_, WakeQueue>,
-        future: Py<PyAny>,
+        resumption: Py<PyAny>,
     ) -> PyResult<Option<(Py<PyAny>,)>> {
-        let finish = self.advance(py, queue.get(), future)?;
-        finish.map(|finish| finish(py).map(|result| (result,))).transpose()
+        let slot = Slot::new(&queue.get().shared(), &self.work);
+        match self.poll(py, &Waker::from(Arc::clone(&slot)))? {
+            Poll::Ready(finish) => Ok(Some((finish(py)?,))),
+            Poll::Pending => {
+                slot.resume_by(resumption);
+                Ok(None)
+            }
+        }
     }
 
     /// Cancels the call, and raises the exception that cancels the task.
@@ -229,31 +282,50 @@ impl Operation {
     }
 }
 
+/// What a task does next with the operation that it awaits.
+enum Step {
+    Waits(Py<TaskWait>),
+    Done(Py<PyAny>),
+}
+
 impl Operation {
-    /// Runs the call on; if it is not done, its next wake-up resumes `future`.
-    fn advance(&self, py: Python<'_>, queue: &WakeQueue, future: Py<PyAny>) -> PyResult<Option<Finish>> {
-        let slot = queue.slot(&self.work);
-        match self.poll(py, &Waker::from(Arc::clone(&slot)))? {
-            Poll::Ready(finish) => Ok(Some(finish)),
+    /// Runs the call on, for a task of asyncio.
+    fn step(&self, py: Python<'_>) -> PyResult<Step> {
+        let awaited = match self.awaited.get() {
+            Some(awaited) => awaited,
+            None => match running_loop(py) {
+                Ok(running) => self.awaited_by(running),
+                // A call that is done at once needs no event loop.
+                Err(no_loop) => match self.poll(py, Waker::noop())? {
+                    Poll::Ready(finish) => return finish(py).map(Step::Done),
+                    Poll::Pending => return Err(no_loop),
+                },
+            },
+        };
+        match self.poll(py, &Waker::from(Arc::clone(&awaited.slot)))? {
+            Poll::Ready(finish) => finish(py).map(Step::Done),
             Poll::Pending => {
-                slot.resume_task(future);
-                Ok(None)
+                let wait = Py::new(py, TaskWait::new(awaited.event_loop.clone_ref(py)))?;
+                awaited.slot.resume_task(wait.clone_ref(py));
+                Ok(Step::Waits(wait))
             }
         }
     }
-}
 
-/// The queue of wake-ups of the event loop that runs in this thread, and a new future of that loop, to be awaited.
-fn new_wait(py: Python<'_>) -> PyResult<(Py<WakeQueue>, Py<PyAny>)> {
-    static NEW_WAIT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    NEW_WAIT.import(py, "leasehold._loops", "new_wait")?.call0()?.extract()
-}
+    /// Calls `callback` with the result, in the event loop that runs now. Dropping this operation cancels that.
+    pub fn start_for(&self, py: Python<'_>, callback: &Callback) -> PyResult<()> {
+        static OF_TRIO: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let queue = if is_in_trio(py)? {
+            let queue = OF_TRIO.import(py, "leasehold._trio", "wake_queue")?.call0()?;
+            queue.cast_into::<WakeQueue>()?.get().shared()
+        } else {
+            running_loop(py)?.queue
+        };
+        self.start_in(py, &queue, callback)
+    }
 
-/// Whether the program uses trio: only then an operation asks which loop runs.
-fn is_trio_loaded(py: Python<'_>) -> PyResult<bool> {
-    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    let modules = MODULES.get_or_try_init(py, || {
-        py.import("sys")?.getattr("modules")?.cast_into::<PyDict>().map(Bound::unbind).map_err(PyErr::from)
-    })?;
-    modules.bind(py).contains(intern!(py, "trio"))
+    /// [`start_for`](Self::start_for), in the event loop of `queue`.
+    pub fn start_in(&self, py: Python<'_>, queue: &Arc<Shared>, callback: &Callback) -> PyResult<()> {
+        Self::poll_for_callback(&self.work, py, &Slot::new(queue, &self.work), callback)
+    }
 }

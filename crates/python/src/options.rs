@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
+use leasehold::Error;
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use crate::{
-    arguments::{duration, text},
-    locks::Owner,
+    arguments::{count, duration, flag, text, wrong_value},
+    errors::exception,
+    locks::{Locks, Owner},
 };
+
+/// The longest minimum hold time, as in the command: nobody wants to wait longer for a mistake in the unit.
+const LONGEST_MIN_HOLD: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// How to acquire, and for how long.
 pub struct Options {
@@ -71,6 +76,41 @@ macro_rules! configure {
     };
 }
 
+/// What an election and work that is done one time say of their lease.
+pub struct Lease {
+    pub ttl: Option<Duration>,
+    pub renew_every: Option<Duration>,
+    pub max_hold: Option<Duration>,
+    pub max_waiting: Option<usize>,
+}
+
+impl Lease {
+    /// [`check`] for the request that will have this lease.
+    pub fn check(self, py: Python<'_>, locks: &Py<Locks>, name: &str) -> PyResult<()> {
+        let Self { ttl, renew_every, max_hold, max_waiting } = self;
+        let options = Options {
+            ttl,
+            wait: None,
+            at_least: None,
+            renew: true,
+            renew_every,
+            max_hold,
+            attempts: None,
+            max_waiting,
+            owner: None,
+        };
+        check(py, locks, &options.one_name(locks.get().native(py)?.mutex(name)))
+    }
+}
+
+/// Finds a wrong name or option of a request that is being made, and not only when it is used. Asks no server.
+pub fn check(py: Python<'_>, locks: &Py<Locks>, request: &leasehold::Request) -> PyResult<()> {
+    request.check().map_err(|error| {
+        let error = if error.is_invalid() { error } else { Error::invalid(error.to_string()) };
+        exception(py, &error, Some(locks))
+    })
+}
+
 impl Options {
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     pub fn new(
@@ -78,23 +118,39 @@ impl Options {
         wait: Option<&Bound<'_, PyAny>>,
         at_least: Option<&Bound<'_, PyAny>>,
         owner: Option<&Bound<'_, PyAny>>,
-        renew: bool,
+        renew: Option<&Bound<'_, PyAny>>,
         renew_every: Option<&Bound<'_, PyAny>>,
         max_hold: Option<&Bound<'_, PyAny>>,
-        attempts: Option<u32>,
-        max_waiting: Option<usize>,
+        attempts: Option<&Bound<'_, PyAny>>,
+        max_waiting: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let at_least_time = duration("at_least", at_least)?;
+        if let (Some(time), Some(value)) = (at_least_time, at_least)
+            && time > LONGEST_MIN_HOLD
+        {
+            let message = format!("at_least is in seconds, and at most 366 days: got {} s", time.as_secs());
+            return Err(wrong_value(value.py(), message));
+        }
         Ok(Self {
             ttl: duration("ttl", ttl)?,
             wait: duration("wait", wait)?,
-            at_least: duration("at_least", at_least)?,
-            renew,
+            at_least: at_least_time,
+            renew: flag("renew", renew, true)?,
             renew_every: duration("renew_every", renew_every)?,
             max_hold: duration("max_hold", max_hold)?,
-            attempts,
-            max_waiting,
+            attempts: count("attempts", attempts)?,
+            max_waiting: count("max_waiting", max_waiting)?,
             owner: owner.filter(|owner| !owner.is_none()).map(OwnerOption::new).transpose()?,
         })
+    }
+
+    /// Whether there is nothing to check.
+    pub const fn are_defaults(&self) -> bool {
+        self.ttl.is_none()
+            && self.renew_every.is_none()
+            && self.max_hold.is_none()
+            && self.attempts.is_none()
+            && self.max_waiting.is_none()
     }
 
     /// The wait of one call, which replaces that of the request.
@@ -105,6 +161,11 @@ impl Options {
     /// Whether its owner is an identity, which takes its locks again.
     pub const fn takes_again(&self) -> bool {
         matches!(self.owner, Some(OwnerOption::Identity(_)))
+    }
+
+    /// Whether all holds have one owner, or none of their own.
+    pub const fn owner_is_fixed(&self) -> bool {
+        !matches!(self.owner, Some(OwnerOption::Label(_)))
     }
 
     configure!(one_name, leasehold::Request);

@@ -1,28 +1,51 @@
 //! `Request`: what to acquire, and how.
 
-use std::{collections::hash_map::Entry, sync::PoisonError, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use leasehold::Error;
-use pyo3::{prelude::*, types::PyTuple};
+use pyo3::{PyTraverseError, PyVisit, prelude::*, types::PyTuple};
 
 use crate::{
-    arguments::text,
+    arguments::{permits_of, text},
     blocks::{Blocks, leave, this_thread},
     errors::exception,
+    event_loop::running_task,
     guard::Guard,
-    locks::{Entered, Entrant, Locks, fallible, forks},
+    locks::{Entrant, Inside, Locks, fallible, forks},
     operation::Operation,
-    options::Options,
+    options::{Options, check},
+    task_blocks::TaskBlocks,
 };
 
 /// A request for a name. It holds nothing, so it can be used any number of times.
 #[pyclass(subclass, frozen, weakref, module = "leasehold._leasehold")]
 pub struct Request {
     locks: Py<Locks>,
-    name: String,
+    name: Arc<str>,
     kind: Kind,
     options: Options,
     blocks: Blocks<Guard>,
+    task_blocks: TaskBlocks<Guard>,
+    native: OnceLock<Native>,
+}
+
+/// The request of the library, made at the first use.
+struct Native {
+    request: leasehold::Request,
+    /// Of the process that made it.
+    forks: u32,
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        if self.forks != forks() {
+            // To drop the last reference would act on threads that this process does not have.
+            std::mem::forget(self.request.clone());
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +57,23 @@ enum Kind {
 }
 
 impl Request {
-    fn native(&self, py: Python<'_>) -> PyResult<leasehold::Request> {
+    /// Calls `start` with the request of the library.
+    fn with_native<T>(&self, py: Python<'_>, start: impl FnOnce(&leasehold::Request) -> T) -> PyResult<T> {
+        if let Some(native) = self.native.get()
+            && native.forks == forks()
+        {
+            return Ok(start(&native.request));
+        }
+        let request = self.new_native(py)?;
+        // An owner with a label is another one for each hold. A forked child makes requests of its own.
+        if self.options.owner_is_fixed() && self.native.get().is_none() {
+            let native = self.native.get_or_init(|| Native { request, forks: forks() });
+            return Ok(start(&native.request));
+        }
+        Ok(start(&request))
+    }
+
+    fn new_native(&self, py: Python<'_>) -> PyResult<leasehold::Request> {
         let locks = self.locks.get().native(py)?;
         let request = match self.kind {
             Kind::Mutex => locks.mutex(&self.name),
@@ -45,17 +84,33 @@ impl Request {
         Ok(self.options.one_name(request))
     }
 
+    /// Whether [`check`] is certain to find nothing. A request is often made for one use, so this is quick.
+    fn is_certainly_right(&self) -> bool {
+        let name = self.name.as_bytes();
+        let is_name = (1..=100).contains(&name.len()) && name.iter().all(u8::is_ascii_graphic);
+        is_name && self.options.are_defaults() && !matches!(self.kind, Kind::Permits { .. })
+    }
+
     /// The operation that acquires. `wait` of zero: one try.
     fn operation(&self, py: Python<'_>, wait: Option<Duration>) -> PyResult<Operation> {
-        let request = self.native(py)?;
-        let acquire = match wait {
+        self.operation_with(py, wait, |_, guard| Ok(guard.into_any()))
+    }
+
+    /// The operation that acquires and then calls `then`.
+    fn operation_with(
+        &self,
+        py: Python<'_>,
+        wait: Option<Duration>,
+        then: impl FnOnce(Python<'_>, Py<Guard>) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Operation> {
+        let acquire = self.with_native(py, |request| match wait {
             Some(Duration::ZERO) => request.try_acquire(),
             Some(limit) => request.acquire_within(limit),
             None => request.acquire(),
-        };
+        })?;
         let (locks, at_least) = (self.locks.clone_ref(py), self.options.at_least);
         Ok(fallible(&self.locks, acquire, move |py, guard| {
-            Ok(Py::new(py, Guard::new(guard, locks, at_least))?.into_any())
+            then(py, Py::new(py, Guard::new(guard, locks, at_least))?)
         }))
     }
 
@@ -70,49 +125,34 @@ impl Request {
     /// Refuses a wait for a name inside whose `with` block `entrant` is: it would wait for itself.
     fn refuse_nested(&self, py: Python<'_>, entrant: Entrant) -> PyResult<()> {
         // An owner takes its lock again.
-        if self.options.takes_again() || matches!(self.kind, Kind::Permits { .. }) {
+        if self.options.takes_again() || self.takes_permits() {
             return Ok(());
         }
-        let entered = self.locks.get().entered.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(outer) = entered.get(&(entrant, self.name.clone())) else { return Ok(()) };
-        if outer.forks != forks() || (!outer.is_exclusive && self.kind == Kind::Read) {
+        if !self.locks.get().is_nested(entrant, &self.name, self.is_exclusive()) {
             return Ok(());
         }
         let who = match entrant {
             Entrant::Thread(_) => "thread, or a task of its event loop,",
             Entrant::Task(_) => "task",
         };
+        let tasks = match entrant {
+            Entrant::Thread(_) => "; a coroutine uses `async with`",
+            Entrant::Task(_) => "",
+        };
         let message = format!(
             "this {who} is inside a `with` block of {:?} already, and would wait for itself: pass the guard of that \
-             block on, or give both requests the same owner=leasehold.Owner(...)",
+             block on, or give both requests the same owner=leasehold.Owner(...){tasks}",
             self.name
         );
         Err(exception(py, &Error::misconfigured(message), Some(&self.locks)))
     }
 
-    fn enter(&self, entrant: Entrant) {
-        if matches!(self.kind, Kind::Permits { .. }) {
-            return;
-        }
-        let mut entered = self.locks.get().entered.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_exclusive = self.kind != Kind::Read;
-        let none = || Entered { is_exclusive, depth: 0, forks: forks() };
-        let block = entered.entry((entrant, self.name.clone())).or_insert_with(none);
-        if block.forks != forks() {
-            *block = none();
-        }
-        block.depth += 1;
-        block.is_exclusive |= is_exclusive;
+    fn is_exclusive(&self) -> bool {
+        self.kind != Kind::Read
     }
 
-    fn leave(&self, entrant: Entrant) {
-        let mut entered = self.locks.get().entered.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Occupied(mut block) = entered.entry((entrant, self.name.clone())) {
-            block.get_mut().depth -= 1;
-            if block.get().depth == 0 {
-                block.remove();
-            }
-        }
+    fn takes_permits(&self) -> bool {
+        matches!(self.kind, Kind::Permits { .. })
     }
 }
 
@@ -121,11 +161,12 @@ impl Request {
     /// `kind`: `mutex`, `read`, `write`, or the pair of count and limit of a semaphore.
     #[new]
     #[pyo3(signature = (
-        locks, kind, name, *, ttl = None, wait = None, at_least = None, owner = None, renew = true,
+        locks, kind, name, *, ttl = None, wait = None, at_least = None, owner = None, renew = None,
         renew_every = None, max_hold = None, attempts = None, max_waiting = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
+        py: Python<'_>,
         locks: Py<Locks>,
         kind: &Bound<'_, PyAny>,
         name: &Bound<'_, PyAny>,
@@ -133,14 +174,17 @@ impl Request {
         wait: Option<&Bound<'_, PyAny>>,
         at_least: Option<&Bound<'_, PyAny>>,
         owner: Option<&Bound<'_, PyAny>>,
-        renew: bool,
+        renew: Option<&Bound<'_, PyAny>>,
         renew_every: Option<&Bound<'_, PyAny>>,
         max_hold: Option<&Bound<'_, PyAny>>,
-        attempts: Option<u32>,
-        max_waiting: Option<usize>,
+        attempts: Option<&Bound<'_, PyAny>>,
+        max_waiting: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let kind = match kind.extract::<(u32, u32)>() {
-            Ok((count, limit)) => Kind::Permits { count, limit },
+        let kind = match kind.cast::<PyTuple>() {
+            Ok(permits) => {
+                let (count, limit) = permits_of(permits)?;
+                Kind::Permits { count, limit }
+            }
             Err(_) => match text("kind", kind)?.as_str() {
                 "read" => Kind::Read,
                 "write" => Kind::Write,
@@ -149,7 +193,19 @@ impl Request {
         };
         let options =
             Options::new(ttl, wait, at_least, owner, renew, renew_every, max_hold, attempts, max_waiting)?;
-        Ok(Self { locks, name: text("name", name)?, kind, options, blocks: Blocks::default() })
+        let request = Self {
+            locks,
+            name: text("name", name)?.into(),
+            kind,
+            options,
+            blocks: Blocks::default(),
+            task_blocks: TaskBlocks::default(),
+            native: OnceLock::new(),
+        };
+        if !request.is_certainly_right() {
+            request.with_native(py, |native| check(py, &request.locks, native))??;
+        }
+        Ok(request)
     }
 
     /// The name.
@@ -168,9 +224,19 @@ impl Request {
             Kind::Write => "write".into_pyobject(py)?.into_any(),
             Kind::Permits { count, limit } => (count, limit).into_pyobject(py)?.into_any(),
         };
-        let arguments = (&this.locks, kind, &this.name).into_pyobject(py)?;
+        let arguments = (&this.locks, kind, &*this.name).into_pyobject(py)?;
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
         Ok((new, (slf.get_type(), arguments, options).into_pyobject(py)?.into_any()))
+    }
+
+    fn __repr__(&self) -> String {
+        let kind = match self.kind {
+            Kind::Mutex => "mutex".to_owned(),
+            Kind::Read => "read".to_owned(),
+            Kind::Write => "write".to_owned(),
+            Kind::Permits { count, limit } => format!("permits {count} of {limit}"),
+        };
+        format!("<leasehold.Request {kind} {:?} on {}>", self.name, self.locks.get().engine())
     }
 
     /// It never changes.
@@ -194,11 +260,12 @@ impl Request {
         self.unnested(py, wait, Entrant::Thread(this_thread()))?.wait_now(py)
     }
 
-    /// The operation that acquires. `task`: the address of the task that awaits it.
-    #[pyo3(signature = (wait, task))]
-    fn _acquire(&self, py: Python<'_>, wait: Option<&Bound<'_, PyAny>>, task: usize) -> PyResult<Operation> {
+    /// The operation that acquires, for the task that runs.
+    #[pyo3(signature = (wait = None))]
+    fn _acquire(&self, py: Python<'_>, wait: Option<&Bound<'_, PyAny>>) -> PyResult<Operation> {
         let wait = self.options.wait_or(wait)?;
-        self.unnested(py, wait, Entrant::Task(task))
+        let (task, running) = running_task(py)?;
+        Ok(self.unnested(py, wait, Entrant::Task(task.as_ptr() as usize))?.awaited_in(running))
     }
 
     /// The operation that tries once.
@@ -206,31 +273,58 @@ impl Request {
         self.operation(py, Some(Duration::ZERO))
     }
 
-    /// Records that a task entered a block. Its thread must not block either: then the task could not leave.
-    fn _enter(&self, task: usize) {
-        self.enter(Entrant::Task(task));
-        self.enter(Entrant::Thread(this_thread()));
+    /// The operation that acquires and enters the block. Native, as `__enter__`.
+    fn __aenter__(&self, py: Python<'_>) -> PyResult<Operation> {
+        let (task, running) = running_task(py)?;
+        let address = task.as_ptr() as usize;
+        if self.options.wait != Some(Duration::ZERO) {
+            self.refuse_nested(py, Entrant::Task(address))?;
+        }
+        let entering = self.task_blocks.entering(&task, running.as_ref())?;
+        let locks = (!self.takes_permits()).then(|| self.locks.clone_ref(py));
+        let (name, is_exclusive) = (Arc::clone(&self.name), self.is_exclusive());
+        let acquire = self.operation_with(py, self.options.wait, move |py, guard| {
+            let inside = locks.map(|locks| Inside::new(locks, name, is_exclusive, address));
+            entering.enter(py, &guard, inside)?;
+            Ok(guard.into_any())
+        })?;
+        Ok(acquire.awaited_in(running))
     }
 
-    fn _leave(&self, task: usize) {
-        self.leave(Entrant::Task(task));
-        self.leave(Entrant::Thread(this_thread()));
+    fn __aexit__<'py>(
+        &self,
+        kind: &Bound<'py, PyAny>,
+        value: &Bound<'py, PyAny>,
+        traceback: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.task_blocks.leave(kind, value, traceback)
     }
 
     /// Native, so that no signal handler can run between the grant and the beginning of the block.
     fn __enter__(&self, py: Python<'_>) -> PyResult<Py<Guard>> {
-        let thread = Entrant::Thread(this_thread());
-        let guard = self.unnested(py, self.options.wait, thread)?.wait_now(py)?;
+        let thread = this_thread();
+        let guard = self.unnested(py, self.options.wait, Entrant::Thread(thread))?.wait_now(py)?;
         let guard = guard.into_bound(py).cast_into::<Guard>()?.unbind();
-        self.blocks.enter(guard.clone_ref(py));
-        self.enter(thread);
+        self.blocks.enter(py, guard.clone_ref(py));
+        if !self.takes_permits() {
+            self.locks.get().enter(&self.name, thread, None, self.is_exclusive());
+        }
         Ok(guard)
     }
 
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
-        let (thread, guard) = self.blocks.leave()?;
-        self.leave(Entrant::Thread(thread));
+        let (thread, guard) = self.blocks.leave(py)?;
+        self.locks.get().leave(&self.name, thread, None);
         leave(py, guard.get().release(py), exception)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.locks)?;
+        self.task_blocks.traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        self.task_blocks.clear();
     }
 }

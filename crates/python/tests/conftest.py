@@ -14,11 +14,12 @@ from typing import Iterator
 import pytest
 
 import leasehold
-from servers import Etcd, Postgres, Redis
+from engines import ENGINES
+from other_servers import Mariadb, Zookeeper
+from servers import Etcd, Postgres, Redis, Server
 
 # Programs, which are not to be imported.
-collect_ignore = ["run.py", "storm_worker.py"]
-ENGINES = ("memory", "file", "sqlite", "redis", "etcd", "postgres")
+collect_ignore = ["run.py", "storm_children.py", "storm_program.py", "storm_worker.py"]
 _namespaces = itertools.count()
 
 
@@ -50,6 +51,20 @@ def postgres_server() -> Iterator[Postgres]:
     server.close()
 
 
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[Mariadb]:
+    server = Mariadb()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[Zookeeper]:
+    server = Zookeeper()
+    yield server
+    server.close()
+
+
 @pytest.fixture
 def private_redis() -> Iterator[Redis]:
     """A Redis of this test alone, which the test may kill and start again."""
@@ -77,7 +92,7 @@ def url(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> str:
         return f"file://{tmp_path / 'locks'}"
     if engine == "sqlite":
         return f"sqlite://{tmp_path / 'locks.db'}"
-    server: Redis | Etcd | Postgres = request.getfixturevalue(f"{engine}_server")
+    server: Server = request.getfixturevalue(f"{engine}_server")
     return server.url(new_namespace())
 
 

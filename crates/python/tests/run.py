@@ -42,6 +42,9 @@ class Harness:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         chosen = [item for item in items if self.chosen(name_of(item.nodeid))]
+        if self.options.exact:
+            for name in set(self.options.names) - {name_of(item.nodeid) for item in chosen}:
+                self.failed(name, "there is no such test")
         self.filtered = len(items) - len(chosen)
         items[:] = chosen
         if self.options.list:

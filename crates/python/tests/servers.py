@@ -45,6 +45,10 @@ class Server:
     def serves(self) -> bool:
         raise NotImplementedError
 
+    def url(self, namespace: str) -> str:
+        """The URL of locks that no other namespace has."""
+        raise NotImplementedError
+
     def start(self) -> None:
         """Starts the server, also after :meth:`kill`, and waits until it serves."""
         with open(self.directory / "log", "ab") as log:

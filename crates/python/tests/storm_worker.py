@@ -1,107 +1,109 @@
-"""A program of a storm: it holds one name again and again, and records its sections in a journal.
+"""A program of a storm: it holds names again and again, and records its sections in their journals.
 
-usage: storm_worker.py KIND REDIS-PORT JOURNAL SEED
+usage: storm_worker.py KIND NUMBER URL DIRECTORY SEED NAME...
 
-KIND is how it locks: by `threads`, by asyncio `tasks`, in forked children of a process that has connected (`forks`), or
-by redis-py's Lock (`redis`). It runs until it is killed or its standard input ends. The journal is a file to which each
-line is written by one call: `enter WHO TOKEN`, `leave WHO held|lost`.
+KIND is how it locks:
+
+* ``loop``: in its main thread;
+* ``threads``, ``tasks``: in threads, in tasks of asyncio;
+* ``prefork``: in children that it forks while it holds a name itself, as gunicorn and Celery fork theirs;
+* ``spawn``: in processes of multiprocessing, which get a request by pickle;
+* ``compat``: by `leasehold.compat.RedisLock`;
+* ``redis-py``: by the Lock of redis-py;
+* ``blind``: so, and it does not know that a lease ends, which the judge must find.
+
+It runs until it is killed, until its standard input ends, or until SIGTERM. After SIGTERM it ends with status 0, and
+holds nothing (except redis-py). Each line of DIRECTORY/events tells something that the journals do not tell:
+``forked``, ``left`` (a process that ended without its interpreter, in a block) and ``fault TEXT``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
-import sys
+import signal
 import threading
 import time
+from typing import Callable
+from urllib.parse import urlsplit
 
 import redis
 
 import leasehold
-
-kind, port, path, seed = sys.argv[1:]
-NAME = "storm"
-LEASE_S = 5
-WORKERS = 3
-journal = os.open(path, os.O_WRONLY | os.O_APPEND)
-chance = random.Random(int(seed))
+from leasehold.compat import RedisLock
+from storm_children import Preforked, in_processes
+from storm_program import LEASE_S, WORKERS, Record, chance, hold, kind, names, pause, raise_at_sigterm, record_of, url
 
 
-def record(*words: object) -> None:
-    os.write(journal, (" ".join(map(str, words)) + "\n").encode())
+def loop(locks: leasehold.Locks) -> None:
+    raise_at_sigterm()
+    while True:
+        hold(locks, 0)
 
 
-def who(worker: object) -> str:
-    return f"{kind}-{os.getpid()}-{worker}"
+def in_threads(locks: leasehold.Locks) -> None:
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: over.set())
+
+    def work(worker: int) -> None:
+        while not over.is_set():
+            hold(locks, worker)
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    locks.close()
 
 
-def pause() -> float:
-    return chance.choice((0, 0, 0.001, 0.02))
-
-
-def end_of(guard: leasehold.Guard) -> str:
-    return "held" if guard.check() else "lost"
-
-
-def lock_in_thread(request: leasehold.Request, worker: int) -> None:
+async def in_a_task(locks: leasehold.Locks, worker: int) -> None:
     while True:
         try:
-            with request as guard:
-                record("enter", who(worker), guard.token)
-                time.sleep(pause())
-                record("leave", who(worker), end_of(guard))
-        except leasehold.LockLost:
-            pass
-
-
-async def lock_in_task(request: leasehold.Request, worker: int) -> None:
-    while True:
-        try:
-            async with request as guard:
-                record("enter", who(worker), guard.token)
+            async with locks.mutex(chance.choice(names), ttl=LEASE_S) as guard:
+                record = record_of(guard, worker)
                 try:
+                    record.enter()
                     await asyncio.sleep(pause())
                 finally:
-                    record("leave", who(worker), end_of(guard))
+                    record.leave()
         except leasehold.LockLost:
             pass
 
 
-async def lock_in_tasks(request: leasehold.Request) -> None:
-    await asyncio.gather(*(lock_in_task(request, worker) for worker in range(WORKERS)))
+async def in_tasks(locks: leasehold.Locks) -> None:
+    tasks = asyncio.gather(*(in_a_task(locks, worker) for worker in range(WORKERS)))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, tasks.cancel)
+    try:
+        await tasks
+    except asyncio.CancelledError:
+        pass
 
 
-def lock_in_forks(request: leasehold.Request) -> None:
-    """Each child ends after some sections: by its last line, or at once and without any clean-up."""
+def by_the_lock_of_compat() -> None:
+    raise_at_sigterm()
+    client = redis.Redis(port=urlsplit(url).port or 0)
     while True:
-        # The parent uses its connection, so that there is something to inherit.
-        request.acquire().release()
-        child = os.fork()
-        if child == 0:
-            for _ in range(5):
-                try:
-                    with request as guard:
-                        record("enter", who("child"), guard.token)
-                        time.sleep(pause())
-                        record("leave", who("child"), end_of(guard))
-                except leasehold.LockLost:
-                    pass
-            os._exit(0)
-        os.waitpid(child, 0)
+        name = chance.choice(names)
+        lock = client.lock(name, timeout=LEASE_S, lock_class=RedisLock)
+        try:
+            with lock:
+                Record({name: "-"}, lock.owned, 0).around(lambda: time.sleep(pause()))
+        except redis.exceptions.LockError:
+            pass
 
 
-def lock_by_redis_py() -> None:
-    """It renews no lease, so a section that took long is recorded as lost: its lease may have ended."""
-    lock = redis.Redis(port=int(port)).lock("lock:" + NAME, timeout=LEASE_S, sleep=0.01)
+def by_redis_py(certain_s: float) -> None:
+    """It renews no lease, so it is certain of a section only for a time."""
+    client = redis.Redis(port=urlsplit(url).port or 0)
     while True:
+        name = chance.choice(names)
+        lock = client.lock(name, timeout=LEASE_S, sleep=0.01)
+        # The lease may have begun at any moment of the wait.
         begin = time.monotonic()
         if not lock.acquire(blocking_timeout=0.5):
             continue
-        # The lease may have begun at any moment of the wait.
-        record("enter", who(0), "-")
-        time.sleep(pause())
-        record("leave", who(0), "held" if time.monotonic() - begin < LEASE_S else "lost")
+        Record({name: "-"}, lambda: time.monotonic() - begin < certain_s, 0).around(lambda: time.sleep(pause()))
         try:
             lock.release()
         except redis.exceptions.LockError:
@@ -110,23 +112,26 @@ def lock_by_redis_py() -> None:
 
 
 def end_with_the_test() -> None:
-    sys.stdin.read()
+    # Not by sys.stdin: a child that is forked while a thread reads it could not close it.
+    os.read(0, 1)
     os._exit(0)
 
 
 def main() -> None:
     threading.Thread(target=end_with_the_test, daemon=True).start()
-    request = leasehold.connect(f"redis://127.0.0.1:{port}").mutex(NAME, ttl=LEASE_S)
-    if kind == "threads":
-        threads = [threading.Thread(target=lock_in_thread, args=(request, worker)) for worker in range(WORKERS)]
-        for thread in threads:
-            thread.start()
-    elif kind == "tasks":
-        asyncio.run(lock_in_tasks(request))
-    elif kind == "forks":
-        lock_in_forks(request)
-    else:
-        lock_by_redis_py()
+    locks = leasehold.connect(url)
+    ways: dict[str, Callable[[], None]] = {
+        "loop": lambda: loop(locks),
+        "threads": lambda: in_threads(locks),
+        "tasks": lambda: asyncio.run(in_tasks(locks)),
+        "prefork": lambda: Preforked(locks).run(),
+        "spawn": lambda: in_processes(locks),
+        "compat": by_the_lock_of_compat,
+        "redis-py": lambda: by_redis_py(LEASE_S),
+        "blind": lambda: by_redis_py(float("inf")),
+    }
+    ways[kind]()
 
 
-main()
+if __name__ == "__main__":
+    main()

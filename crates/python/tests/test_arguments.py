@@ -36,6 +36,65 @@ def test_a_duration_out_of_range_is_a_value_error(memory: leasehold.Locks, argum
     with pytest.raises(ValueError) as refused:
         memory.mutex("x", **{argument: value})
     assert argument in str(refused.value)
+    assert isinstance(refused.value, leasehold.InvalidArgument)
+    assert len(str(refused.value)) < 100
+
+
+def test_a_minimum_hold_time_that_is_a_mistake_in_the_unit_is_refused(memory: leasehold.Locks) -> None:
+    with pytest.raises(leasehold.InvalidArgument, match="at_least is in seconds, and at most 366 days"):
+        memory.mutex("x", at_least=60_000_000)
+    memory.mutex("x", at_least=timedelta(days=366))
+
+
+COUNTS = [("attempts", "mutex"), ("max_waiting", "mutex"), ("max_waiting", "election"), ("attempts", "all")]
+
+
+@pytest.mark.parametrize("value", ["1", 1.5, True, (1,)], ids=lambda value: type(value).__name__)
+def test_a_count_of_a_wrong_type_is_a_type_error(memory: leasehold.Locks, value: Any) -> None:
+    for argument, method in COUNTS:
+        names = () if method == "all" else ("x",)
+        with pytest.raises(TypeError, match=f"{argument} must be int, not {type(value).__name__}"):
+            getattr(memory, method)(*names, **{argument: value}).mutex("x")
+    with pytest.raises(TypeError, match="max_connections must be int"):
+        leasehold.connect("redis://localhost", max_connections=value)
+    with pytest.raises(TypeError, match="token must be int"):
+        memory.break_hold("x", value)
+    for n, limit, argument in ((value, 3, "n"), (1, value, "limit")):
+        with pytest.raises(TypeError, match=f"{argument} must be int, not {type(value).__name__}"):
+            memory.permits("x", n, limit)
+        with pytest.raises(TypeError, match=f"{argument} must be int, not {type(value).__name__}"):
+            memory.all().permits("x", n, limit).acquire()
+
+
+@pytest.mark.parametrize("value", [-1, 2**70])
+def test_a_count_out_of_range_is_invalid(memory: leasehold.Locks, value: int) -> None:
+    calls: list[Any] = [
+        lambda: memory.mutex("x", attempts=value),
+        lambda: memory.mutex("x", max_waiting=value),
+        lambda: memory.permits("x", value, 3),
+        lambda: memory.permits("x", 1, value),
+        lambda: memory.break_hold("x", value),
+        lambda: leasehold.connect("redis://localhost", max_connections=value),
+    ]
+    for call in calls:
+        with pytest.raises(leasehold.InvalidArgument, match="is out of range"):
+            call()
+
+
+def test_connect_takes_no_zero_and_names_its_arguments() -> None:
+    for argument in ("max_connections", "max_waiting"):
+        with pytest.raises(leasehold.InvalidArgument, match=f"{argument} is out of range: 0"):
+            options: Any = {argument: 0}
+            leasehold.connect("redis://localhost", **options)
+    with pytest.raises(leasehold.Misconfigured, match="the argument schema is given") as refused:
+        leasehold.connect("redis://localhost", schema="x")
+    assert "::" not in str(refused.value)
+
+
+def test_a_flag_is_true_or_false(memory: leasehold.Locks) -> None:
+    for value in ("no", 0):
+        with pytest.raises(TypeError, match=f"renew must be True or False, not {type(value).__name__}"):
+            memory.mutex("x", renew=value)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wait", [0, 0.0, 1, 1.5, timedelta(0), timedelta(milliseconds=1500), None])
@@ -88,15 +147,81 @@ def test_a_wrong_option_is_refused_with_the_choices() -> None:
 
 def test_permits_are_counted_from_one(memory: leasehold.Locks) -> None:
     for n, limit in ((0, 3), (4, 3), (1, 0)):
-        with pytest.raises(leasehold.Misconfigured):
-            memory.permits("x", n, limit).acquire(wait=0)
+        with pytest.raises(leasehold.InvalidArgument, match="permits|limit"):
+            memory.permits("x", n, limit)
+        with pytest.raises(leasehold.InvalidArgument, match="permits|limit"):
+            memory.all().mutex("a").permits("x", n, limit)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 513, "a\nb"], ids=["empty", "long", "control"])
+def test_a_wrong_name_is_found_when_the_request_is_made(memory: leasehold.Locks, name: str) -> None:
+    for make in (memory.mutex, memory.read, memory.write, memory.election, memory.once, memory.all().mutex):
+        with pytest.raises(leasehold.InvalidArgument):
+            make(name)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("ttl", 0), ("ttl", 10**6), ("renew_every", 0), ("renew_every", 20), ("max_hold", 0), ("max_waiting", 0)],
+)
+def test_a_wrong_option_is_found_when_the_request_is_made(memory: leasehold.Locks, option: str, value: int) -> None:
+    options: Any = {option: value}
+
+    def decorated() -> None:
+        @memory.mutex("x", **options)
+        def work() -> None:
+            pass
+
+    requests: list[Any] = [
+        decorated,
+        lambda: memory.read("x", **options),
+        lambda: memory.permits("x", 1, 3, **options),
+        lambda: memory.all(**options).mutex("x"),
+        lambda: memory.election("x", **options),
+    ]
+    for request in requests:
+        with pytest.raises(leasehold.InvalidArgument, match=f"{option} .*(out of range|is zero)"):
+            request()
+
+
+def test_attempts_are_at_least_one(memory: leasehold.Locks) -> None:
+    with pytest.raises(leasehold.InvalidArgument, match="attempts is zero"):
+        memory.mutex("x", attempts=0)
+
+
+def test_a_request_shows_its_name(memory: leasehold.Locks) -> None:
+    assert repr(memory.mutex("order/17")) == '<leasehold.Request mutex "order/17" on memory>'
+    assert repr(memory.permits("printer", 1, 4)) == '<leasehold.Request permits 1 of 4 "printer" on memory>'
+
+
+@pytest.mark.parametrize(
+    ("url", "written"),
+    [
+        ("unix:///run/redis.sock", "redis\\+unix://"),
+        (f"postgresql+psycopg2://user:{PASSWORD}@host/database", "postgres://"),
+        (f"mysql+pymysql://user:{PASSWORD}@host/database", "mysql://"),
+        ("sqlite+pysqlite:///a.db", "sqlite://"),
+    ],
+)
+def test_a_url_of_another_library_is_refused_with_ours(url: str, written: str) -> None:
+    with pytest.raises(leasehold.Misconfigured, match=f"that of another library: write {written}") as refused:
+        leasehold.connect(url)
+    assert PASSWORD not in str(refused.value)
+
+
+def test_a_database_that_redis_does_not_have_is_misconfigured(redis_url: str) -> None:
+    locks = leasehold.connect(redis_url.replace("?", "/99?", 1))
+    for call in (locks.ping, locks.mutex("x", wait=0).acquire):
+        with pytest.raises(leasehold.Misconfigured, match="does not have the database") as refused:
+            call()
+        assert refused.value.kind == "misconfigured"
 
 
 def test_invalid_arguments_are_value_errors_too(memory: leasehold.Locks) -> None:
     assert issubclass(leasehold.InvalidArgument, ValueError)
     assert issubclass(leasehold.Busy, leasehold.LockError)
     with pytest.raises(ValueError):
-        memory.mutex("").acquire(wait=0)
+        memory.mutex("")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
+import redis.asyncio
 from redis.exceptions import LockError, LockNotOwnedError
 from redis.lock import Lock
 
 import leasehold
 from leasehold.compat import RedisLock
+from programs import run
 
 
 @pytest.fixture
@@ -147,23 +149,87 @@ def test_a_token_is_of_one_thread_unless_it_is_shared(client: Any, name: str) ->
 
 
 def test_clients_that_cannot_be_used_are_refused_with_the_reason() -> None:
-    with pytest.raises(TypeError, match="redis must be a redis.Redis client of one server, or a URL"):
+    with pytest.raises(TypeError, match="redis must be a client of one server .*, or a URL"):
         RedisLock(object(), "a")
+    with pytest.raises(TypeError, match="use leasehold.compat.AsyncRedisLock"):
+        RedisLock(redis.asyncio.Redis(), "a")
     with pytest.raises(TypeError, match="does not verify"):
         RedisLock(redis.Redis(ssl=True, ssl_cert_reqs="none"), "a")
 
 
-def test_the_settings_of_a_client_become_those_of_a_connection() -> None:
-    from leasehold.compat import _url_of
+@pytest.mark.parametrize("package", [redis, redis.asyncio])
+def test_the_settings_of_a_client_become_those_of_a_connection(package: Any) -> None:
+    from leasehold.compat._servers import url_of
 
-    client = redis.Redis(host="::1", port=7000, db=3, username="shop@7", password="secret")
-    assert _url_of(client) == ("redis://shop%407@[::1]:7000/3", "secret")
-    client = redis.Redis(unix_socket_path="/run/redis.sock", db=2)
-    assert _url_of(client) == ("redis+unix:///run/redis.sock?db=2", None)
-    client = redis.Redis(host="db", ssl=True, ssl_ca_certs="/etc/ca.pem")
-    assert _url_of(client) == ("rediss://db:6379/0?ca=%2Fetc%2Fca.pem", None)
+    client = package.Redis(host="::1", port=7000, db=3, username="shop@7", password="secret")
+    assert url_of(client) == ("redis://shop%407@[::1]:7000/3", "secret")
+    client = package.Redis(unix_socket_path="/run/redis.sock", db=2)
+    assert url_of(client) == ("redis+unix:///run/redis.sock?db=2", None)
+    client = package.Redis(host="db", ssl=True, ssl_ca_certs="/etc/ca.pem")
+    assert url_of(client) == ("rediss://db:6379/0?ca=%2Fetc%2Fca.pem", None)
 
 
 def test_a_url_without_a_client() -> None:
     with RedisLock("memory:compat", "report", timeout=10) as lock:
         assert lock.owned() and leasehold.connect("memory:compat").mutex("report").try_acquire() is None
+
+
+def test_a_lock_that_is_acquired_and_forgotten_stays_until_its_timeout(client: Any, name: str, redis_url: str) -> None:
+    def once_per_day() -> bool:
+        acquired: bool = RedisLock(client, name, timeout=80_000).acquire(blocking=False)
+        return acquired
+
+    assert [once_per_day() for _ in range(3)] == [True, False, False]
+    assert client.pttl(name) > 70_000_000
+    client.delete(name)
+    # Also after the end of its program.
+    program = """if True:
+    import sys
+    from leasehold.compat import RedisLock
+    lock = RedisLock(sys.argv[1], sys.argv[2], timeout=600)
+    print(lock.acquire(blocking=False))
+    """
+    address = redis_url.partition("?")[0]
+    assert [run(program, address, name) for _ in range(2)] == ["True\n", "False\n"]
+    assert client.pttl(name) > 500_000
+    client.delete(name)
+    # Without a timeout it ends with its program.
+    assert [run(program.replace(", timeout=600", ""), address, name) for _ in range(2)] == ["True\n", "True\n"]
+
+
+def test_a_token_releases_elsewhere(client: Any, name: str) -> None:
+    for release in ("release", "do_release"):
+        lock = RedisLock(client, name, timeout=60)
+        assert lock.acquire(blocking=False)
+        token = lock.local.token
+        # As a task of Celery does that finishes what a web handler began.
+        del lock
+        other = RedisLock(client, name, timeout=60)
+        with pytest.raises(LockNotOwnedError):
+            other.do_release(b"of nobody")
+        other.local.token = token
+        assert other.owned()
+        other.release() if release == "release" else other.do_release(token)
+        assert not other.locked() and not other.owned()
+        with pytest.raises(LockNotOwnedError):
+            other.do_release(token)
+
+
+def test_errors_of_the_server_are_those_of_both_packages(name: str) -> None:
+    lock = RedisLock("redis://127.0.0.1:1?connect_timeout=100ms", name)
+    calls: list[Any] = [lambda: lock.acquire(blocking=False), lock.acquire, lock.locked]
+    for call in calls:
+        with pytest.raises(redis.exceptions.ConnectionError) as error:
+            call()
+        assert isinstance(error.value, leasehold.Unreachable) and error.value.kind == "unreachable"
+        assert isinstance(error.value, redis.exceptions.RedisError)
+
+
+def test_wrong_times_are_named_as_redis_py_names_them(client: Any, name: str) -> None:
+    with pytest.raises(TypeError, match="timeout must be seconds"):
+        RedisLock(client, name, timeout="10").acquire()  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="blocking_timeout must be seconds"):
+        RedisLock(client, name, blocking_timeout="10").acquire()  # type: ignore[arg-type]
+    with RedisLock(client, name, timeout=60):
+        # One try.
+        assert RedisLock(client, name, blocking_timeout=-1).acquire() is False

@@ -41,6 +41,23 @@ def test_of_two_beats_one_sends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert beat.main(run_for=0.1) > term
 
 
+def test_a_beat_that_was_paused_beyond_its_lease_sends_nothing() -> None:
+    beat = example("celery_beat")
+    locks = leasehold.connect("memory:paused-beat")
+    sent: list[str] = []
+    leading = locks.election("celery-beat").campaign()
+    scheduler = beat.LeadersScheduler(leading, beat.app, lazy=True)
+    scheduler.send_task = lambda *args, **kwargs: sent.append(args[0])
+    entry = scheduler.Entry(name="report", task="shop.report", schedule=60.0, app=beat.app)
+    scheduler.apply_async(entry, producer=None, advance=False)
+    assert sent == ["shop.report"]
+    # As after a pause: the thread for callbacks has not run yet.
+    locks.break_hold("celery-beat", leading.term, force=True)
+    assert leading.lost.wait(60)
+    scheduler.apply_async(entry, producer=None, advance=False)
+    assert sent == ["shop.report"]
+
+
 def test_an_order_that_is_sent_twice_is_charged_once() -> None:
     orders = example("fastapi_order")
     first, second, other = orders.main()

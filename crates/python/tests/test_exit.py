@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
+from engines import between_processes
 from programs import assert_free, finish, is_taken, start
 
-in_processes = pytest.mark.parametrize("engine", ["file", "redis", "postgres"])
+in_processes = between_processes("file", "redis", "postgres")
 
 
 def ends(code: str, url: str, status: int = 0) -> str:
@@ -115,7 +114,7 @@ def test_callbacks_of_losses_do_not_hang_the_exit() -> None:
         )
 
 
-@pytest.mark.parametrize("engine", ["file", "redis"])
+@between_processes("file", "redis")
 def test_a_process_that_ends_without_its_interpreter(url: str) -> None:
     ends(
         """

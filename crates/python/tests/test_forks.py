@@ -9,9 +9,10 @@ from typing import IO
 
 import pytest
 
+from engines import between_processes
 from programs import assert_free, is_taken, run, run_file, start
 
-in_processes = pytest.mark.parametrize("engine", ["file", "redis", "postgres"])
+in_processes = between_processes("file", "redis", "postgres")
 
 
 @in_processes
@@ -168,7 +169,7 @@ def test_a_fork_while_another_thread_waits(url: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-@pytest.mark.parametrize("engine", ["redis"])
+@between_processes("redis")
 def test_workers_of_multiprocessing(url: str, method: str, tmp_path: Path) -> None:
     script = tmp_path / "workers.py"
     script.write_text(

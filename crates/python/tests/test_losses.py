@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import queue
 import sys
 import threading
 import weakref
@@ -12,12 +13,13 @@ from typing import Any
 import pytest
 
 import leasehold
+from engines import on_engines
 from programs import LIMIT, assert_free
 
 #: The use of a hold with this limit ends soon, on every engine.
 SOON = 0.15
 
-in_two_engines = pytest.mark.parametrize("engine", ["memory", "redis"])
+in_two_engines = on_engines("memory", "redis")
 
 
 def run(main: Any) -> Any:
@@ -139,16 +141,24 @@ def test_a_body_that_hides_its_cancellation_raises_all_the_same(url: str) -> Non
 
 @in_two_engines
 def test_a_hold_that_is_lost_before_the_block_begins(url: str) -> None:
-    locks = leasehold.connect(url)
+    locks, other = leasehold.connect(url), leasehold.connect(url)
 
     async def main() -> None:
-        guard = await locks.mutex("a", max_hold=SOON).acquire_async()
-        assert guard.lost.wait(LIMIT)
-        from leasehold._loops import new_block
-
+        before = other.mutex("a").acquire()
+        request = locks.mutex("a", max_hold=SOON)
+        enters = request.__aenter__().__await__()
+        next(enters)
+        while not other.show("a").waiters:
+            pass
+        before.release()
+        # It is granted after the hold of the request was granted and lost. The loop has not resumed the task meanwhile.
+        other.mutex("a").acquire(wait=LIMIT).release()
         with pytest.raises(leasehold.LockLost):
-            new_block(guard, asyncio.current_task())
-        await asyncio.sleep(0)
+            next(enters)
+        # The task is in no block.
+        with pytest.raises(RuntimeError, match="in no `async with` block"):
+            await request.__aexit__(None, None, None)
+        assert asyncio.current_task().cancelling() == 0 if sys.version_info >= (3, 11) else True  # type: ignore
 
     run(main())
     assert_free(url, "a")
@@ -307,3 +317,155 @@ def test_a_server_that_is_killed_in_a_block_of_a_task(private_redis: Any) -> Non
     run(main())
     private_redis.start()
     assert_free(url, "a")
+
+
+@on_engines("memory", "redis")
+def test_a_loss_that_a_release_reports_is_told_before_it_raises(url: str) -> None:
+    locks, operator = leasehold.connect(url), leasehold.connect(url)
+    told: queue.Queue[str] = queue.Queue()
+    for _ in range(50):
+        guard = locks.mutex("a", ttl=20).acquire(wait=LIMIT)
+        lost = guard.lost
+        guard.on_lost(told.put)
+        operator.break_hold("a", guard.token, force=True)
+        # The release may come before the library knows of the break: then only its answer tells it.
+        with pytest.raises(leasehold.LockLost) as error:
+            guard.release()
+        assert lost.is_set() and lost.reason is not None and error.value.reason is not None
+        assert guard.lost is lost
+        assert told.get(timeout=LIMIT)
+    assert told.empty(), "each callback is called one time"
+    with pytest.raises(leasehold.LockLost):
+        with locks.mutex("a", wait=LIMIT) as guard:
+            lost = guard.lost
+            operator.break_hold("a", guard.token, force=True)
+    assert lost.is_set()
+    # An event that is made later knows it, too.
+    guard = locks.mutex("a").acquire(wait=LIMIT)
+    operator.break_hold("a", guard.token, force=True)
+    with pytest.raises(leasehold.LockLost):
+        guard.release()
+    assert guard.lost.is_set()
+
+
+def test_a_task_that_waits_for_a_loss_is_told_what_a_release_reports() -> None:
+    locks, operator = leasehold.connect("memory:told"), leasehold.connect("memory:told")
+
+    async def main() -> None:
+        for _ in range(20):
+            guard = await locks.mutex("a").acquire_async()
+
+            async def wait(guard: leasehold.Guard = guard) -> str:
+                return await guard.lost
+
+            waits = asyncio.create_task(wait())
+            await asyncio.sleep(0)
+            await operator.break_hold_async("a", guard.token, force=True)
+            with pytest.raises(leasehold.LockLost):
+                await guard.release_async()
+            assert await waits
+
+    run(main())
+
+
+@on_engines("memory", "redis")
+def test_the_cleanup_of_a_cancelled_body_sees_the_loss(url: str) -> None:
+    locks, operator = leasehold.connect(url), leasehold.connect(url)
+    # The thread that sets events is late.
+    first, late, end = locks.mutex("first").acquire(wait=LIMIT), threading.Event(), threading.Event()
+    first._set_on_loss(lambda reason: (late.set(), end.wait()))
+    operator.break_hold("first", first.token, force=True)
+    assert late.wait(LIMIT)
+
+    async def main() -> None:
+        with pytest.raises(leasehold.LockLost):
+            async with locks.mutex("a", wait=LIMIT) as guard:
+                lost = guard.lost
+                try:
+                    await operator.break_hold_async("a", guard.token, force=True)
+                    await asyncio.sleep(LIMIT)
+                except asyncio.CancelledError:
+                    assert lost.is_set() and not guard.check()
+                    raise
+        assert lost.is_set()
+
+    try:
+        run(main())
+    finally:
+        end.set()
+
+
+def test_a_lead_that_is_lost_is_told_by_the_call_that_reports_it() -> None:
+    locks, operator = leasehold.connect("memory:lead-told"), leasehold.connect("memory:lead-told")
+    told: queue.Queue[str] = queue.Queue()
+    for _ in range(20):
+        leading = locks.election("a").campaign(wait=LIMIT)
+        lost = leading.lost
+        leading.on_lost(told.put)
+        operator.break_hold("a", leading.term, force=True)
+        with pytest.raises(leasehold.LockLost):
+            leading.resign()
+        assert lost.is_set() and leading.remaining == 0
+        assert told.get(timeout=LIMIT)
+
+
+def test_a_block_does_not_begin_with_a_guard_that_has_ended() -> None:
+    locks, operator = leasehold.connect("memory:ended"), leasehold.connect("memory:ended")
+    for acquire in (locks.mutex("a").acquire, locks.all().mutex("a").acquire, locks.election("a").campaign):
+        guard = acquire()
+        with guard:
+            pass
+        assert guard.remaining == 0
+        with pytest.raises(leasehold.InvalidArgument, match="before"):
+            with guard:
+                raise AssertionError("the hold was released")
+    guard = locks.mutex("a").acquire()
+    operator.break_hold("a", guard.token, force=True)
+    guard.lost.wait(LIMIT)
+    with pytest.raises(leasehold.LockLost, match="was lost before"):
+        with guard:
+            raise AssertionError("the hold was lost")
+
+
+def test_a_guard_that_is_dropped_by_an_exception_lets_it_pass() -> None:
+    locks = leasehold.connect("memory:dropped-by-an-exception")
+
+    def rows() -> Any:
+        yield 1
+        [locks.mutex("a").acquire(), 1 / 0]
+
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            print(locks.mutex("a").acquire(wait=LIMIT), 1 / 0)
+        with pytest.raises(TypeError, match="time must be"):
+            locks.mutex("a").acquire(wait=LIMIT).extend("x")  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            locks.mutex("a").acquire(wait=LIMIT)[0]  # type: ignore[index]
+        with pytest.raises(ZeroDivisionError):
+            list(rows())
+
+    async def main() -> None:
+        # In Python before 3.11 it is an AttributeError.
+        with pytest.raises((TypeError, AttributeError)):
+            async with await locks.mutex("a").acquire_async(wait=LIMIT):  # type: ignore[attr-defined]
+                pass
+
+    run(main())
+    assert_free("memory:dropped-by-an-exception", "a")
+
+
+def test_an_event_does_not_wait_for_callbacks_of_users() -> None:
+    locks, operator = leasehold.connect("memory:events-first"), leasehold.connect("memory:events-first")
+    slow, other = locks.mutex("slow").acquire(), locks.mutex("other").acquire()
+    called, end = threading.Event(), threading.Event()
+    slow.on_lost(lambda reason: (called.set(), end.wait()))
+    lost = other.lost
+    try:
+        operator.break_hold("slow", slow.token, force=True)
+        assert called.wait(LIMIT)
+        operator.break_hold("other", other.token, force=True)
+        assert lost.wait(LIMIT / 4)
+    finally:
+        end.set()
+    with pytest.raises(TypeError, match="callback must be callable, not NoneType"):
+        slow.on_lost(None)  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ def test_wrong_arguments_are_named() -> None:
     locks = leasehold.connect("memory:wrong-names")
     with pytest.raises(TypeError, match="name must be str, not int"):
         locks.all().mutex(17).acquire()  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="n and limit must be int"):
+    with pytest.raises(TypeError, match="n must be int, not str"):
         locks.all().permits("a", "1", 2).acquire()  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="ttl must not be negative"):
         locks.all(ttl=-1).mutex("a")

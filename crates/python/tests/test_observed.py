@@ -55,7 +55,8 @@ def test_metrics_count_waits_holds_and_losses(redis_url: str) -> None:
 def check_metrics(redis_url: str) -> None:
     registry = CollectorRegistry()
     before = leasehold.connect(redis_url)
-    leasehold.metrics.install(registry)
+    with pytest.warns(RuntimeWarning, match=r"call install\(\) before connect\(\)"):
+        leasehold.metrics.install(registry)
     locks = leasehold.connect(redis_url)
 
     def value(name: str, **labels: str) -> float:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import threading
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,37 @@ def test_a_cancelled_task_stores_nothing_and_the_next_run_is_told(redis_url: str
     asyncio.run(main())
 
 
+def test_interrupted_work_ends_its_hold_although_its_exception_lives_on(redis_url: str) -> None:
+    locks = leasehold.connect(redis_url)
+    once = locks.once("order-17", wait=10)
+
+    async def endless() -> bytes:
+        task.cancel()
+        await asyncio.Event().wait()
+        return b""
+
+    async def main() -> asyncio.CancelledError:
+        nonlocal task
+        task = asyncio.ensure_future(once.run_async(endless))
+        with pytest.raises(asyncio.CancelledError) as cancelled:
+            await task
+        return cancelled.value
+
+    def interrupted() -> bytes:
+        raise KeyboardInterrupt
+
+    def previous() -> bytes:
+        return leasehold.current_guard().previous.encode()
+
+    task: asyncio.Future[bytes]
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        once.run(interrupted)
+    # As long as these two live, their tracebacks refer to the guards.
+    kept = [interrupt.value, asyncio.run(main())]
+    assert once.run(previous) == b"abandoned"
+    assert len(kept) == 2
+
+
 def test_work_of_a_task_is_cancelled_when_the_lock_is_lost(redis_url: str) -> None:
     locks = leasehold.connect(redis_url)
 
@@ -175,10 +207,36 @@ def test_a_decorator_makes_the_key_of_the_arguments() -> None:
 
 
 def test_a_result_that_is_no_bytes_is_refused_with_the_remedy() -> None:
-    once = leasehold.connect("memory:no-bytes").once("order-17")
-    for result in (None, 17, "text"):
+    once = leasehold.connect("memory:no-bytes").once("order-17", wait=0)
+    for result in (17, "text"):
         with pytest.raises(TypeError, match="must be bytes, not .*: give encode= and decode="):
             once.run(lambda result=result: result)
     assert once.stored() is None
     with pytest.raises(RuntimeError, match="no work of leasehold.Once runs here"):
         leasehold.current_guard()
+
+
+def test_work_without_a_result_runs_one_time(locks: leasehold.Locks) -> None:
+    runs: list[str] = []
+    once = locks.once("mail-17", wait=60)
+    assert once.run(lambda: runs.append("run")) is None
+
+    async def main() -> leasehold.Ran:
+        async def send() -> None:
+            runs.append("run")
+
+        return await once.outcome_async(send)
+
+    assert asyncio.run(main()) == leasehold.Ran(None, True)
+    assert once.stored() == b"" and runs == ["run"]
+    assert locks.once("mail-18").stored() is None
+
+
+def test_wrong_options_of_once_are_found_when_it_is_made() -> None:
+    locks = leasehold.connect("memory:once-options")
+    wrong: list[Any] = [{"ttl": 0}, {"renew_every": 20}, {"max_hold": 0}, {"max_waiting": 0}, {"digest": b"short"}]
+    for options in wrong:
+        with pytest.raises(leasehold.InvalidArgument):
+            locks.once("x", **options)
+    with pytest.raises(TypeError, match="max_waiting must be int"):
+        locks.once("x", max_waiting=1.5)  # type: ignore[arg-type]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from typing import Any
 
 import pytest
 
 import leasehold
+from engines import between_processes, on_engines
 from programs import LIMIT, assert_free, finish, is_taken, run, start
 
-in_processes = pytest.mark.parametrize("engine", ["file", "redis"])
+in_processes = between_processes("file", "redis")
 
 
 class Interrupted(Exception):
@@ -35,7 +37,7 @@ def interrupt_soon() -> threading.Timer:
     return timer
 
 
-@pytest.mark.parametrize("engine", ["memory", "file", "redis", "etcd"])
+@on_engines("memory", "file", "redis", "etcd")
 def test_a_signal_ends_a_wait_and_leaves_nothing(url: str, interrupts: Any) -> None:
     locks, other = leasehold.connect(url), leasehold.connect(url)
     holder = other.mutex("a").acquire()
@@ -103,7 +105,9 @@ def test_ctrl_c_while_another_thread_waits(url: str) -> None:
         try:
             begun.wait()
             print("waits", flush=True)
-            threading.Event().wait()
+            # Python itself misses a signal that comes between its last look and a wait without an end.
+            while not threading.Event().wait(0.1):
+                pass
         except KeyboardInterrupt:
             print("interrupted")
         """,
@@ -168,7 +172,10 @@ print(interrupts, leaks)
 """
 
 
-@pytest.mark.parametrize("engine", ["memory", "file", "redis"])
-def test_an_interrupt_at_any_point_of_a_block_leaves_nothing(url: str) -> None:
-    rounds = 1000
-    assert run(LOOP_OF_BLOCKS, url, str(rounds)) == f"{rounds} 0\n"
+# Before Python 3.10 a handler may raise between the last line of any `with` block and its end, which is then skipped.
+if sys.version_info >= (3, 10):
+
+    @pytest.mark.parametrize("engine", ["memory", "file", "redis"])
+    def test_an_interrupt_at_any_point_of_a_block_leaves_nothing(url: str) -> None:
+        rounds = 1000
+        assert run(LOOP_OF_BLOCKS, url, str(rounds)) == f"{rounds} 0\n"

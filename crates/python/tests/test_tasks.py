@@ -12,11 +12,12 @@ import pytest
 import uvloop
 
 import leasehold
+from engines import on_engines
 from programs import LIMIT, assert_free
 
 #: One engine of each kind: inside the process, on files, with pushed grants, with leases of the server.
-in_engines = pytest.mark.parametrize("engine", ["memory", "file", "redis", "etcd"])
-in_two_engines = pytest.mark.parametrize("engine", ["memory", "redis"])
+in_engines = on_engines("memory", "file", "redis", "etcd")
+in_two_engines = on_engines("memory", "redis")
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 

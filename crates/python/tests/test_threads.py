@@ -8,10 +8,11 @@ from typing import Iterator
 import pytest
 
 import leasehold
+from engines import on_engines
 from programs import LIMIT, assert_free
 
 
-@pytest.mark.parametrize("engine", ["memory", "file", "redis", "etcd"])
+@on_engines("memory", "file", "redis", "etcd")
 def test_two_hundred_threads_exclude_each_other(url: str) -> None:
     request = leasehold.connect(url).mutex("a")
     inside = 0
@@ -39,7 +40,7 @@ def test_two_hundred_threads_exclude_each_other(url: str) -> None:
 
 
 @pytest.mark.parametrize("in_main_thread", [True, False])
-@pytest.mark.parametrize("engine", ["memory", "redis"])
+@on_engines("memory", "redis")
 def test_other_threads_run_while_one_waits(url: str, in_main_thread: bool) -> None:
     locks, other = leasehold.connect(url), leasehold.connect(url)
     holder = other.mutex("a").acquire()
@@ -69,7 +70,7 @@ def test_other_threads_run_while_one_waits(url: str, in_main_thread: bool) -> No
     assert_free(url, "a")
 
 
-@pytest.mark.parametrize("engine", ["memory", "file", "redis"])
+@on_engines("memory", "file", "redis")
 def test_a_guard_is_released_by_another_thread(url: str) -> None:
     guard = leasehold.connect(url).mutex("a").acquire()
     thread = threading.Thread(target=guard.release)

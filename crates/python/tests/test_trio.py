@@ -10,11 +10,12 @@ import pytest
 import trio
 
 import leasehold
+from engines import on_engines
 from programs import LIMIT, assert_free
 
 SOON = 0.15
 
-in_two_engines = pytest.mark.parametrize("engine", ["memory", "redis"])
+in_two_engines = on_engines("memory", "redis")
 
 
 @in_two_engines
@@ -155,3 +156,39 @@ def test_tasks_of_anyio(url: str, backend: str) -> None:
 
     anyio.run(main, backend=backend)
     assert_free(url, "a")
+
+
+def test_work_that_is_done_one_time_runs_in_trio_and_is_cancelled_at_a_loss() -> None:
+    locks, operator = leasehold.connect("memory:once-trio"), leasehold.connect("memory:once-trio")
+    runs: list[str] = []
+
+    async def charge() -> bytes:
+        await trio.lowlevel.checkpoint()
+        runs.append(leasehold.current_guard().name)
+        return b"receipt"
+
+    async def broken() -> bytes:
+        guard = leasehold.current_guard()
+        await operator.break_hold_async(guard.name, guard.token, force=True)
+        await trio.sleep(LIMIT)
+        return b"too late"
+
+    async def main() -> None:
+        with trio.fail_after(LIMIT):
+            for _ in range(2):
+                assert await locks.once("order-17").run_async(charge) == b"receipt"
+            with pytest.raises(leasehold.LockLost):
+                await locks.once("order-18").run_async(broken)
+            # The cancellation of another scope passes, and stores nothing.
+            with trio.CancelScope() as scope:
+
+                async def cancelled() -> bytes:
+                    scope.cancel()
+                    await trio.sleep(LIMIT)
+                    return b"never"
+
+                await locks.once("order-19").run_async(cancelled)
+            assert scope.cancelled_caught and await locks.once("order-19").stored_async() is None
+
+    trio.run(main)
+    assert len(runs) == 1

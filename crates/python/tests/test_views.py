@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import signal
 import threading
 
 import pytest
 
 import leasehold
+from programs import LIMIT, assert_free, finish, start
+from servers import wait_until
 
 
 def test_holders_and_waiters_are_shown(url: str) -> None:
@@ -46,6 +50,84 @@ def test_a_hold_is_broken_by_its_token(redis_url: str) -> None:
     assert locks.break_hold("order/17", guard.token, force=True)
     with pytest.raises(leasehold.LockLost):
         guard.release()
+
+
+def test_the_lease_and_the_process_of_a_holder_are_shown(url: str, engine: str) -> None:
+    locks = leasehold.connect(url)
+    with locks.mutex("order/17", ttl=60, wait=LIMIT):
+        [holder] = locks.show("order/17").holders
+        assert (holder.broken, holder.overdue) == (False, None)
+        if engine == "etcd":
+            assert holder.ttl is not None and holder.ttl > 30
+            assert holder.since_renewal is not None and 0 <= holder.since_renewal < 30
+        else:
+            assert (holder.ttl, holder.since_renewal) == (None, None), "most engines store only the end of the lease"
+        if engine == "file":
+            assert holder.process is not None and holder.process.pid == os.getpid() and not holder.process.halted
+        else:
+            assert holder.process is None
+
+
+HOLDER = """
+    import sys, leasehold
+    with leasehold.connect(sys.argv[1]).mutex("order/17", ttl=6, wait=60):
+        print("holds", flush=True)
+        sys.stdin.read()
+    """
+
+
+@pytest.mark.parametrize("engine", ["etcd"])
+def test_a_renewal_that_is_overdue_is_shown(url: str) -> None:
+    locks = leasehold.connect(url)
+    seen: list[leasehold.Holder] = []
+
+    def is_overdue_or_gone() -> bool:
+        seen[:] = locks.show("order/17").holders
+        return not seen or seen[0].overdue is not None
+
+    # A slow machine may look only before and after the second half of the lease.
+    for _ in range(5):
+        program = start(HOLDER, url)
+        assert program.stdout is not None and program.stdout.readline() == "holds\n"
+        program.send_signal(signal.SIGSTOP)
+        wait_until(is_overdue_or_gone, "no renewal comes any more")
+        program.kill()
+        finish(program)
+        if seen:
+            break
+    assert seen and seen[0].overdue is not None and 0 < seen[0].overdue <= 3
+
+
+@pytest.mark.parametrize("engine", ["file"])
+def test_a_holder_that_is_stopped_is_shown(url: str) -> None:
+    program = start(HOLDER, url)
+    assert program.stdout is not None and program.stdout.readline() == "holds\n"
+
+    def process() -> leasehold.HolderProcess:
+        [holder] = leasehold.connect(url).show("order/17").holders
+        assert holder.process is not None
+        return holder.process
+
+    assert process().pid == program.pid
+    program.send_signal(signal.SIGSTOP)
+    wait_until(lambda: process().state == "T", "the process is stopped")
+    assert process().halted
+    program.send_signal(signal.SIGCONT)
+    wait_until(lambda: not process().halted, "the process goes on")
+    assert finish(program)[0] == 0
+
+
+@pytest.mark.parametrize("engine", ["redis", "etcd", "postgres"])
+def test_a_hold_that_was_broken_without_force_is_shown_until_its_release(url: str) -> None:
+    locks = leasehold.connect(url)
+    guard = locks.mutex("order/17", ttl=60).acquire(wait=LIMIT)
+    assert leasehold.connect(url).break_hold("order/17", guard.token)
+    [holder] = locks.show("order/17").holders
+    assert holder.broken and holder.id == guard.id
+    with pytest.raises(leasehold.LockLost):
+        guard.confirm()
+    del guard
+    assert_free(url, "order/17")
 
 
 def test_the_guarantee_and_the_diagnostics_are_told(redis_url: str) -> None:

@@ -47,6 +47,8 @@ pub(crate) struct Conn {
     /// sending.
     pub(crate) number: u64,
     pub(crate) address: String,
+    /// What the connection leads to.
+    pub(crate) server: Server,
     /// How the connection reaches its server, for operators.
     pub(crate) access: Access,
     /// Sends commands other than calls of scripts.
@@ -131,7 +133,20 @@ impl Conn {
             tokio::spawn(task);
             let access = Access::of(server, dialed.certificate_end);
             let (address, listener) = (address.to_string(), Arc::clone(listener));
-            Ok(Self { number, address, access, mux, outbox, shared, replicas, dead, listener, _alive: alive })
+            let server = server.clone();
+            Ok(Self {
+                number,
+                address,
+                server,
+                access,
+                mux,
+                outbox,
+                shared,
+                replicas,
+                dead,
+                listener,
+                _alive: alive,
+            })
         };
         tokio::time::timeout(limit, connecting).await.map_err(timed_out)?
     }

@@ -203,12 +203,12 @@ fn error_of(code: &str, detail: &str) -> EngineError {
         }
         "NOPERM" => (
             Fault::Denied,
-            "the user of the URL may not do this: give it the rights of docs/engines/redis.md",
+            "the user of the URL may not do this: give it the rights of docs/engines/redis.md; list, top and serve need +scan, too, as the user leasehold-operator has it there",
         ),
         // The error of a command inside a script has no error code, only this text.
         _ if is_about_rights(detail) => (
             Fault::Denied,
-            "the user of the URL may not do this: give it the rights of docs/engines/redis.md",
+            "the user of the URL may not do this: give it the rights of docs/engines/redis.md; list, top and serve need +scan, too, as the user leasehold-operator has it there",
         ),
         "CROSSSLOT" | "MOVED" | "ASK" => (
             Fault::Misconfigured,
@@ -223,6 +223,10 @@ fn error_of(code: &str, detail: &str) -> EngineError {
         "WRONGTYPE" => (
             Fault::Misconfigured,
             "the key of this lock has a value that is not a string: choose another name or prefix",
+        ),
+        _ if detail.contains("DB index is out of range") || detail.contains("invalid DB index") => (
+            Fault::Misconfigured,
+            "the server does not have the database that the URL names: with the default settings there are 0 to 15",
         ),
         _ if detail.contains("max number of clients") => (Fault::Full, "the server has too many connections"),
         _ if detail.contains(UNREADABLE_RECORD) => (
@@ -314,6 +318,7 @@ mod tests {
             ),
             ("NOSCRIPT No matching script. Please use EVAL.", Fault::Retry),
             ("ERR max number of clients reached", Fault::Full),
+            ("ERR DB index is out of range", Fault::Misconfigured),
             ("ERR Unknown Redis command called from script script: x", Fault::Misconfigured),
             ("ERR Unknown command called from script script: x", Fault::Misconfigured),
             ("ERR unknown command 'SCRIPT', with args beginning with: 'LOAD'", Fault::Misconfigured),

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use crate::{
     RedisEngine,
-    config::StaleDeadline,
+    config::{Config, StaleDeadline},
     engine::unknown_layout,
     error::Refused,
     guarantee::{self, Topology},
@@ -16,8 +16,8 @@ use crate::{
     token_counter::LINEAGE,
 };
 use leasehold_core::{
-    BoxFuture, Broken, Diagnostic, EngineError, Fault, Guarantee, HolderView, Inspect, Mode, Name, View,
-    WaiterView, lock_state::MIN_HOLD_OWNER,
+    BoxFuture, Broken, Diagnostic, EngineError, Fault, Guarantee, HolderView, Inspect, Mode, Name,
+    NoticeSender, View, WaiterView, Watched, lock_state::MIN_HOLD_OWNER,
 };
 
 /// How many keys one `SCAN` looks at: the server needs well under a millisecond for so many keys, unless the keys are
@@ -42,7 +42,8 @@ impl RedisEngine {
         let keys = self.keys(name).map_err(Refused::Failed)?;
         let item = |_: &Route| Ok([Item::new(&keys)].into());
         let mut reply = Reply::new(self.reach.run(keys.slot, Script::Look, item).await?);
-        read_view(name, keys.lock(), &mut reply, self.client.config.stale_deadline).map_err(Refused::Failed)
+        let config = &self.client.config;
+        read_view(name, keys.lock(), &mut reply, config).map_err(Refused::Failed)
     }
 
     /// The names that begin with a prefix and have holders or waiters.
@@ -202,15 +203,18 @@ impl Inspect for RedisEngine {
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(self.break_now(name, token, force))
     }
+
+    fn tell_changes<'a>(
+        &'a self,
+        watched: &'a Watched,
+        notices: &'a NoticeSender,
+    ) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(self.tell_changes_now(watched, notices))
+    }
 }
 
 /// Reads the answer of `lua/look.lua`.
-fn read_view(
-    name: &Name,
-    key: String,
-    reply: &mut Reply,
-    stale_deadline: StaleDeadline,
-) -> Result<View, EngineError> {
+fn read_view(name: &Name, key: String, reply: &mut Reply, config: &Config) -> Result<View, EngineError> {
     if reply.text()? == "layout" {
         return Err(unknown_layout());
     }
@@ -218,9 +222,18 @@ fn read_view(
     let mut view = View::free(name.clone(), key);
     view.lineage = Some(LINEAGE);
     for holder in reply.list()? {
-        let (mode, holder, overdue) = holder_view(holder, server_micros)?;
+        let (mode, holder, value) = holder_view(holder, server_micros)?;
         view.add_holder(mode, holder);
-        view.note = view.note.or(overdue.map(|overdue| stale_note(overdue, stale_deadline)));
+        match value {
+            ForeignValue::Lock => {}
+            ForeignValue::Stale(overdue) => {
+                view.note.get_or_insert_with(|| stale_note(overdue, config.stale_deadline));
+            }
+            ForeignValue::NoLock => {
+                let obstacle = config.layout.obstacle_not_a_lock();
+                (view.problem, view.note) = (Some(obstacle.to_owned()), Some(obstacle.to_owned()));
+            }
+        }
     }
     for mut waiter in reply.list()? {
         let (id, owner) = (waiter.text()?, waiter.text()?);
@@ -246,26 +259,37 @@ fn stale_note(overdue: Duration, stale_deadline: StaleDeadline) -> String {
     }
 }
 
-/// Reads one holder of the answer of `lua/look.lua`. Also returns for how long the time in the value of a foreign key
-/// has been over, if there is one.
-fn holder_view(
-    mut row: Reply,
-    server_micros: u64,
-) -> Result<(Mode, HolderView, Option<Duration>), EngineError> {
+/// What the value of a foreign key is.
+enum ForeignValue {
+    /// A lock, as far as it is known. Also if the key is not foreign.
+    Lock,
+    /// A time that has been over for so long.
+    Stale(Duration),
+    /// Probably no lock: claims of the name are refused.
+    NoLock,
+}
+
+/// Reads one holder of the answer of `lua/look.lua`.
+fn holder_view(mut row: Reply, server_micros: u64) -> Result<(Mode, HolderView, ForeignValue), EngineError> {
     let (id, mode, count, limit) = (row.text()?, row.text()?, row.count()?, row.count()?);
     let (token, since_micros) = (row.count()?, row.count()?);
     let remaining = row.millis()?;
     let (owner, state) = (row.text()?, row.text()?);
     let overdue =
         state.strip_prefix("stale ").and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
-    let foreign = state == "foreign" || overdue.is_some();
+    let value = match overdue {
+        Some(overdue) => ForeignValue::Stale(overdue),
+        None if state == "no lock" => ForeignValue::NoLock,
+        None => ForeignValue::Lock,
+    };
+    let foreign = state == "foreign" || !matches!(value, ForeignValue::Lock);
     let token = Some(token).filter(|&token: &u64| !foreign && token > 0);
     // Without the record of the name, only the value of the lock tells of the hold.
     let held = (since_micros > 0).then(|| elapsed(server_micros, since_micros));
     let mode = read_mode(&mode, count, limit).unwrap_or(Mode::Exclusive);
     let owner = if state == "kept" { MIN_HOLD_OWNER.to_owned() } else { owner };
     let holder = HolderView::new(id, owner).token(token).times(held, remaining);
-    Ok((mode, holder.foreign(foreign).broken(state == "!"), overdue))
+    Ok((mode, holder.foreign(foreign).broken(state == "!"), value))
 }
 
 /// The mode with this word; `None` if another program waits, which does not tell.

@@ -49,6 +49,7 @@ mod stream;
 mod texts;
 mod token_counter;
 mod url;
+mod views;
 mod wake;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

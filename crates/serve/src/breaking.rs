@@ -1,28 +1,18 @@
 //! Ends a hold for a person, with a record before and after.
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use leasehold::{Broken, View};
 use leasehold_ops::{
     audit::{Audit, BreakRecord, Fields},
-    free_when,
+    end_hold, free_when,
 };
 use tokio::{
     runtime::Handle,
     task::{JoinError, spawn_blocking},
-    time::sleep,
 };
 
 use crate::{guard::Identity, secret::random, state::Shared, time::now};
-
-/// How long to wait for a holder that was asked to stop, as `leasehold break` does.
-const STOP_LIMIT: Duration = Duration::from_secs(15);
-/// The pause between two requests that ask whether the hold has ended.
-const ASK_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a person asks for.
 pub(crate) struct Wish {
@@ -144,19 +134,14 @@ async fn recorded(shared: &Shared, audit: Audit, wish: Wish) -> Outcome {
 
 /// Asks the engine to end the hold, and waits for a holder that it has to ask.
 async fn end(shared: &Shared, wish: &Wish) -> Outcome {
-    let give_up_at = Instant::now() + STOP_LIMIT;
-    loop {
-        let locks = shared.engines[wish.engine].breaker().clone();
-        let (name, token, force, handle) = (wish.name.clone(), wish.token, wish.force, Handle::current());
-        let call = move || handle.block_on(locks.break_hold(&name, token, force));
-        match spawn_blocking(call).await.map_err(panicked) {
-            Ok(Ok(Broken::Done)) => return Outcome::Broken,
-            Ok(Ok(Broken::NotHeld)) => return Outcome::NotHeld,
-            Ok(Ok(other)) => return Outcome::Failed(format!("unexpected result {other:?}")),
-            Ok(Err(error)) if error.is_unreachable() && Instant::now() < give_up_at => sleep(ASK_PAUSE).await,
-            Ok(Err(error)) => return Outcome::Failed(error.to_string()),
-            Err(error) => return Outcome::Failed(error),
-        }
+    let locks = shared.engines[wish.engine].breaker().clone();
+    let (name, token, force) = (wish.name.clone(), wish.token, wish.force);
+    match spawn_blocking(move || end_hold(&locks, &name, token, force)).await.map_err(panicked) {
+        Ok(Ok(Broken::Done)) => Outcome::Broken,
+        Ok(Ok(Broken::NotHeld)) => Outcome::NotHeld,
+        Ok(Ok(other)) => Outcome::Failed(format!("unexpected result {other:?}")),
+        Ok(Err(error)) => Outcome::Failed(error.to_string()),
+        Err(error) => Outcome::Failed(error),
     }
 }
 

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// The least time between two events of one page, however many engines there are.
-const EVENT_PERIOD: Duration = Duration::from_secs(1);
+const EVENT_PERIOD: Duration = Duration::from_millis(250);
 /// The time after which a comment is sent, so that proxies do not end a connection on which nothing happens.
 const COMMENT_PERIOD: Duration = Duration::from_secs(15);
 

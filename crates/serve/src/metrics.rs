@@ -16,8 +16,8 @@ use crate::state::Shared;
 
 /// All series. The label `location` is the label of the engine on the page.
 pub(crate) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let (mut text, search) = (Exposition::new(), shared.current_search());
-    let findings = search.as_ref().map(|search| search.findings.as_slice());
+    let (mut text, waits) = (Exposition::new(), shared.known_waits());
+    let findings = waits.as_ref().map(|waits| waits.findings.as_slice());
     findings.iter().for_each(|findings| write_deadlocks(&mut text, findings));
     for engine in &shared.engines {
         let (look, health, totals) = (engine.look(), engine.health(), engine.totals().clone());
@@ -31,7 +31,7 @@ pub(crate) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
         let diagnostics = health.diagnostics.as_ref().and_then(|found| found.as_ref().ok());
         state
             .level(level.map(|guarantee| guarantee.level))
-            .findings(findings)
+            .findings(findings.filter(|_| look.error.is_none()))
             .diagnostics(diagnostics.map_or(&[], |found| found.as_slice()))
             .write(&mut text, &shared.metrics_names);
     }

@@ -1,5 +1,7 @@
 //! One name of one engine, as the page shows it.
 
+use std::time::Duration;
+
 use leasehold::{Mode, View};
 use leasehold_ops::marks;
 
@@ -29,13 +31,21 @@ pub(crate) struct Row {
     pub(crate) note: Option<String>,
 }
 
+/// Since when something lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Since {
+    pub(crate) at: u64,
+    /// Whether it may last longer: the engine does not tell it, and looks have seen it since then.
+    pub(crate) is_latest: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) id: String,
     pub(crate) owner: String,
     pub(crate) token: Option<u64>,
     /// Since when it holds the name.
-    pub(crate) since: Option<u64>,
+    pub(crate) since: Option<Since>,
     /// When its lease ends, unless renewed.
     pub(crate) until: Option<u64>,
     pub(crate) of_session: bool,
@@ -49,7 +59,7 @@ pub(crate) struct Waiter {
     pub(crate) id: String,
     pub(crate) owner: String,
     /// Since when it waits.
-    pub(crate) since: Option<u64>,
+    pub(crate) since: Option<Since>,
 }
 
 /// The rows of a look at `now`, sorted by name. `before` are the rows of the look before.
@@ -72,13 +82,12 @@ impl Row {
             let known = before.and_then(|row| {
                 row.holders.iter().find(|other| other.id == holder.id && other.token == holder.token)
             });
-            let since = holder.held.map(|held| now.saturating_sub(millis(held)));
             let until = holder.remaining.map(|left| now.saturating_add(millis(left)));
             Holder {
                 id: holder.id.clone(),
                 owner: holder.owner.clone(),
                 token: holder.token,
-                since: same_moment(since, known.and_then(|known| known.since)),
+                since: since(holder.held, holder.held_at_least, now, known.and_then(|known| known.since)),
                 until: same_moment(until, known.and_then(|known| known.until)),
                 of_session: holder.of_session,
                 foreign: holder.foreign,
@@ -87,8 +96,8 @@ impl Row {
         });
         let waiters = view.waiters.iter().map(|waiter| {
             let known = before.and_then(|row| row.waiters.iter().find(|other| other.id == waiter.id));
-            let since = waiter.waiting.map(|waiting| now.saturating_sub(millis(waiting)));
-            let since = same_moment(since, known.and_then(|known| known.since));
+            let known = known.and_then(|known| known.since);
+            let since = since(waiter.waiting, waiter.waiting_at_least, now, known);
             Waiter { id: waiter.id.clone(), owner: waiter.owner.clone(), since }
         });
         Self {
@@ -103,13 +112,13 @@ impl Row {
     }
 
     /// Since when the oldest waiter waits.
-    pub(crate) fn oldest_wait(&self) -> Option<u64> {
-        self.waiters.iter().filter_map(|waiter| waiter.since).min()
+    pub(crate) fn oldest_wait(&self) -> Option<Since> {
+        self.waiters.iter().filter_map(|waiter| waiter.since).min_by_key(|since| since.at)
     }
 
     /// Since when the oldest holder holds it.
-    pub(crate) fn held_since(&self) -> Option<u64> {
-        self.holders.iter().filter_map(|holder| holder.since).min()
+    pub(crate) fn held_since(&self) -> Option<Since> {
+        self.holders.iter().filter_map(|holder| holder.since).min_by_key(|since| since.at)
     }
 
     /// The holder in one line.
@@ -150,6 +159,13 @@ pub(crate) fn short_id(id: &str) -> String {
     if short.len() == id.len() { visible(&short) } else { visible(&short) + "…" }
 }
 
+/// Since when something lasts, from its age at `now`, as the engine or looks tell it. `known`: by the look before.
+fn since(age: Option<Duration>, at_least: Option<Duration>, now: u64, known: Option<Since>) -> Option<Since> {
+    let begin = age.or(at_least).map(|age| now.saturating_sub(millis(age)));
+    let at = same_moment(begin, known.map(|known| known.at))?;
+    Some(Since { at, is_latest: age.is_none() })
+}
+
 fn same_moment(measured: Option<u64>, known: Option<u64>) -> Option<u64> {
     match (measured, known) {
         (Some(measured), Some(known)) if measured.abs_diff(known) < SAME_MOMENT_MS => Some(known),
@@ -166,8 +182,6 @@ fn mode_text(mode: Mode) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use leasehold::{HolderView, Name, WaiterView};
 
     use super::*;
@@ -184,11 +198,25 @@ mod tests {
     #[test]
     fn a_row_changes_only_when_something_happened() {
         let first = rows(&[view(1000, 9000)], 50_000, &[]);
-        assert_eq!((first[0].held_since(), first[0].holders[0].until), (Some(49_000), Some(59_000)));
+        let since = Some(Since { at: 49_000, is_latest: false });
+        assert_eq!((first[0].held_since(), first[0].holders[0].until), (since, Some(59_000)));
         let second = rows(&[view(2003, 7990)], 51_000, &first);
         assert_eq!(first, second, "the measurement differs by some milliseconds");
         let renewed = rows(&[view(3000, 10_000)], 52_000, &second);
-        assert_eq!((renewed[0].held_since(), renewed[0].holders[0].until), (Some(49_000), Some(62_000)));
+        assert_eq!((renewed[0].held_since(), renewed[0].holders[0].until), (since, Some(62_000)));
+    }
+
+    #[test]
+    fn a_begin_that_the_engine_does_not_tell_is_the_first_look() {
+        let mut view = view(0, 9000);
+        (view.holders[0].held, view.waiters[0].waiting) = (None, None);
+        let first = Row::new(&view, 50_000, None);
+        assert_eq!((first.held_since(), first.oldest_wait()), (None, None));
+        let seen = Some(Duration::from_millis(4000));
+        (view.holders[0].held_at_least, view.waiters[0].waiting_at_least) = (seen, seen);
+        let next = Row::new(&view, 54_000, Some(&first));
+        let since = Some(Since { at: 50_000, is_latest: true });
+        assert_eq!((next.held_since(), next.oldest_wait()), (since, since));
     }
 
     #[test]

@@ -145,24 +145,26 @@ impl Settings {
         };
         let (view, breaking) = (read(&self.view_tokens)?, read(&self.break_tokens)?);
         let proxy = match &self.proxy {
-            Some(proxy) => Some(proxy.open(&access.key)?),
+            Some(proxy) => Some(proxy.open(&access.key, self.allow_break)?),
             None => None,
         };
         (access.view, access.breaking, access.proxy) = (view, breaking, proxy);
+        access.allows_breaks = self.allow_break;
         access.is_encrypted = self.tls.is_some();
         Ok(access)
     }
 }
 
 impl ProxySettings {
-    fn open(&self, key: &ProcessKey) -> Result<Proxy, StartError> {
+    /// `allow_break`: whether holds can be broken at all.
+    fn open(&self, key: &ProcessKey, allow_break: bool) -> Result<Proxy, StartError> {
         let user_header = HeaderName::try_from(&self.user_header)
             .map_err(|_| StartError::Settings(format!("{:?} is no name of a header", self.user_header)))?;
         Ok(Proxy {
             user_header,
             peers: self.peers.iter().map(IpAddr::to_canonical).collect(),
             secret: Tokens::read(&self.secret, key).map_err(StartError::File)?,
-            breakers: self.breakers.clone(),
+            breakers: if allow_break { self.breakers.clone() } else { Vec::new() },
         })
     }
 }

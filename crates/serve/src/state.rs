@@ -72,6 +72,8 @@ pub(crate) struct Look {
     /// How long after `at` the answer to the next look is to be expected, in milliseconds: looks at very many names
     /// take long, and so do the pauses between them.
     pub(crate) next_ms: u64,
+    /// Whether the engine tells each change, so that a look follows at once.
+    pub(crate) is_pushed: bool,
     /// Why the last look failed.
     pub(crate) error: Option<String>,
 }
@@ -82,6 +84,17 @@ pub(crate) struct Search {
     pub(crate) findings: Vec<waits::Finding>,
     /// The time of day of the search, in milliseconds; `None`: there was none yet.
     pub(crate) at: Option<u64>,
+}
+
+/// What is known of deadlocks and long waits.
+pub(crate) struct KnownWaits {
+    /// The findings of the last search over engines that answer. The rows of an engine that is away could show a cycle
+    /// that has ended.
+    pub(crate) findings: Vec<waits::Finding>,
+    /// The time of day of that search, in milliseconds.
+    pub(crate) at: u64,
+    /// The labels of the engines that are away: nothing is known of waits over them.
+    pub(crate) away: Vec<String>,
 }
 
 /// What the engine promises and what is wrong with it.
@@ -125,11 +138,18 @@ impl Shared {
         *self.search.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(search);
     }
 
-    /// The last search, if its result is current: while an engine is away no search is made, because the rows that it
-    /// had could show a cycle that has ended.
-    pub(crate) fn current_search(&self) -> Option<Arc<Search>> {
-        let answers = |engine: &EngineState| engine.look().error.is_none();
-        Some(self.search()).filter(|search| search.at.is_some() && self.engines.iter().all(answers))
+    /// What is known now of deadlocks and long waits, by the last search. `None`: there was no search yet, or no engine
+    /// answers.
+    pub(crate) fn known_waits(&self) -> Option<KnownWaits> {
+        let search = self.search();
+        let is_away = |engine: &&EngineState| engine.look().error.is_some();
+        let away: Vec<String> =
+            self.engines.iter().filter(is_away).map(|engine| engine.label.clone()).collect();
+        let at = search.at.filter(|_| away.len() < self.engines.len())?;
+        let answer = |finding: &&waits::Finding| {
+            finding.engines().all(|engine| away.iter().all(|away| away != engine))
+        };
+        Some(KnownWaits { findings: search.findings.iter().filter(answer).cloned().collect(), at, away })
     }
 
     /// The engine with this label, and its number.
@@ -214,7 +234,10 @@ impl Look {
         let age = self.at.map(|at| time::short(now.saturating_sub(at)));
         match (&self.error, age) {
             (None, None) => "not looked at yet".to_owned(),
-            (None, Some(_)) if !self.is_stale(now) => "up to date".to_owned(),
+            (None, Some(_)) if !self.is_stale(now) && self.is_pushed => {
+                "up to date, changes are pushed".to_owned()
+            }
+            (None, Some(_)) if !self.is_stale(now) => "up to date, looked at each second".to_owned(),
             (None, Some(age)) => format!("out of date: the last look was {age} ago"),
             (Some(error), None) => format!("away: {error}"),
             (Some(error), Some(age)) => format!("away, seen {age} ago: {error}"),
@@ -245,5 +268,9 @@ mod tests {
         let slow = Look { at: Some(10_000), next_ms: 20_000, ..Look::default() };
         assert!(!slow.is_stale(30_000) && slow.is_stale(34_001));
         assert!(Look::default().is_stale(0), "never looked");
+        assert_eq!(quick.state_text(15_000), "up to date, looked at each second");
+        let pushed = Look { is_pushed: true, ..quick };
+        assert_eq!(pushed.state_text(15_000), "up to date, changes are pushed");
+        assert_eq!(pushed.state_text(15_001), "out of date: the last look was 5.0s ago");
     }
 }

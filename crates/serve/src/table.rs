@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     html::link,
-    row::Row,
+    row::{Row, Since},
     state::{Look, Shared},
 };
 
@@ -114,7 +114,7 @@ impl Selection {
             }
         }
         let row = |&(engine, row): &(usize, usize)| &looks[engine].rows[row];
-        let never = u64::MAX;
+        let at = |since: Option<Since>| since.map_or(u64::MAX, |since| since.at);
         let (names, matching) = (looks.iter().map(|look| look.rows.len()).sum(), found.len());
         let waiting = found.iter().map(|found| row(found).waiters.len()).sum();
         // The order among equals is that of the names, also when the list is cut: the sorts are stable.
@@ -122,10 +122,10 @@ impl Selection {
         match query.sort {
             Sort::Wait => found.sort_by_cached_key(|found| {
                 let row = row(found);
-                (row.oldest_wait().unwrap_or(never), row.problem.is_none(), row.held_since().unwrap_or(never))
+                (at(row.oldest_wait()), row.problem.is_none(), at(row.held_since()))
             }),
             Sort::Queue => found.sort_by_key(|found| std::cmp::Reverse(row(found).waiters.len())),
-            Sort::Held => found.sort_by_cached_key(|found| row(found).held_since().unwrap_or(never)),
+            Sort::Held => found.sort_by_cached_key(|found| at(row(found).held_since())),
             Sort::Name => {}
         }
         let shown = found.into_iter().skip(query.page.saturating_mul(PAGE_ROWS)).take(PAGE_ROWS).collect();

@@ -6,7 +6,8 @@ use std::{fmt, time::Duration};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use leasehold_core::Level;
 use leasehold_core::{
-    BoxFuture, Claim, Diagnostic, EngineError, Fault, Guarantee, Hold, Lineage, MemoWrite, Name, Release,
+    BoxFuture, Claim, Diagnostic, EngineError, Fault, Guarantee, Hold, Lineage, MemoWrite, Name,
+    NoticeSender, Release,
 };
 
 use crate::{
@@ -237,6 +238,12 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// if the database cannot report changes: then the client polls at its poll interval.
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
+    }
+
+    /// Tells a view of changes: see [`Inspect::tell_changes`](leasehold_core::Inspect::tell_changes).
+    fn tell_changes<'a>(&'a self, notices: &'a NoticeSender) -> BoxFuture<'a, Result<(), EngineError>> {
+        let _ = notices;
+        Box::pin(std::future::ready(Ok(())))
     }
 
     /// How many connections the database user is allowed to have and how many are in use, by the last report of the

@@ -31,9 +31,9 @@ impl ClockReading {
         // The server read its clock at some time between the two readings here.
         let uncertainty = micros(self.received.saturating_sub(self.sent)) / 2;
         let middle = self.sent.saturating_add(self.received.saturating_sub(self.sent) / 2);
-        let (offset, way) = match self.server.saturating_sub(middle) {
-            behind @ ..0 => (micros(behind.saturating_neg()), "behind"),
-            ahead => (micros(ahead), "ahead of"),
+        let (offset, way, risk) = match self.server.saturating_sub(middle) {
+            behind @ ..0 => (micros(behind.saturating_neg()), "behind", "forward, it ends leases early"),
+            ahead => (micros(ahead), "ahead of", "back, it prolongs leases"),
         };
         if offset <= MAX_CLOCK_OFFSET.max(uncertainty) {
             return Diagnostic::good(
@@ -42,8 +42,10 @@ impl ClockReading {
             );
         }
         let found = format!("the clock of the server is {offset:.1?} {way} the clock of this machine");
-        let advice = "set both clocks by NTP: schedules and the times of logs differ, and when the clock of the \
-                      server is corrected forward, it ends leases early";
+        let advice = format!(
+            "set both clocks by NTP, slowly: schedules and the times of logs differ, and when the clock of the \
+             server is set {risk}"
+        );
         Diagnostic::new(id, Severity::Warning, found, advice)
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 pub(crate) use leasehold_core::REQUEST_TIMEOUT;
 use leasehold_core::{
     BoxFuture, Breaking, Broken, Contact, Diagnostic, EngineError, Fault, Guarantee, Inspect,
-    MAX_NAMES_AT_ONCE, Name, Profile, View,
+    MAX_NAMES_AT_ONCE, Name, NoticeSender, Profile, View, Watched,
 };
 
 use crate::{
@@ -154,6 +154,14 @@ impl Inspect for SqlEngine {
                 _ => Err(reply_mismatch()),
             }
         })
+    }
+
+    fn tell_changes<'a>(
+        &'a self,
+        _: &'a Watched,
+        notices: &'a NoticeSender,
+    ) -> BoxFuture<'a, Result<(), EngineError>> {
+        self.client.database.tell_changes(notices)
     }
 }
 

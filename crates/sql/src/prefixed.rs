@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc};
 
 use leasehold_core::{
     AllAnswer, Answer, BoxFuture, Broken, Claim, Conversions, Diagnostic, Engine, EngineError, Error, Fault,
-    Followed, Guarantee, Hold, How, Inspect, MAX_NAME_BYTES, Memo, MemoWrite, Memos, Name, Notification,
-    Profile, Release, Released, Renewed, Upgraded, View, Written,
+    Followed, Guarantee, Hold, How, Inspect, MAX_NAME_BYTES, Memo, MemoWrite, Memos, Name, NoticeSender,
+    Notification, Profile, Release, Released, Renewed, Upgraded, View, Watched, Written,
 };
 
 /// The longest prefix, in bytes. A name and its prefix have up to 512 bytes together.
@@ -227,6 +227,20 @@ impl Inspect for Prefixed {
         force: bool,
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(async move { self.engine.break_hold(&self.stored(name)?, token, force).await })
+    }
+
+    fn tell_changes<'a>(
+        &'a self,
+        watched: &'a Watched,
+        notices: &'a NoticeSender,
+    ) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(async move {
+            let stored = match watched {
+                Watched::Prefix(prefix) => Watched::Prefix(format!("{}{prefix}", self.prefix)),
+                Watched::Name(name) => Watched::Name(self.stored(name)?),
+            };
+            self.engine.tell_changes(&stored, notices).await
+        })
     }
 }
 

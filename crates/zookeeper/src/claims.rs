@@ -150,3 +150,8 @@ pub(crate) fn only_waits(claims: &Claims, session: &Arc<Session>) -> bool {
     let mut states = of_session.map(|(_, entry)| &entry.state);
     states.next().is_some_and(waits) && states.all(waits)
 }
+
+/// Whether a session has any claims.
+pub(crate) fn has_claims(claims: &Claims, session: &Arc<Session>) -> bool {
+    claims.entries().any(|(_, entry)| Arc::ptr_eq(entry.data.session_slot.session(), session))
+}

@@ -25,6 +25,7 @@ use crate::{
     runtime,
     session::{SessionState, session_ended},
     sessions::{Session, SessionSlot, Sessions},
+    views::Views,
     watches::WatchHandler,
     wire::{ANY_VERSION, Acl, Create, ErrorCode, Exists, Multi, MultiOp, NodeKind},
 };
@@ -52,6 +53,8 @@ pub(crate) struct Client {
     claims: Mutex<Claims>,
     /// The memos that this client follows.
     pub(crate) followers: Arc<MemoFollowers>,
+    /// The views that are told of changes.
+    pub(crate) views: Views,
     /// The memos that this client wrote and deletes after their end.
     pub(crate) memo_ends: MemoEnds,
     /// The queues in which the server's counter is nearly used up.
@@ -86,6 +89,7 @@ impl Client {
             wake_maintenance: Arc::default(),
             claims: Mutex::default(),
             followers: Arc::default(),
+            views: Views::default(),
             memo_ends: MemoEnds::default(),
             used_up_queues: Mutex::default(),
             contended_names: ContendedNames::default(),

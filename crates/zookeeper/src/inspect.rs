@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The session timeout of an operator's request.
-const OPERATOR_TIMEOUT: Duration = Duration::from_secs(4);
+pub(crate) const OPERATOR_TIMEOUT: Duration = Duration::from_secs(4);
 /// Shown in place of the data of a node that this login has no right to read.
 const UNREADABLE_DATA: &[u8] = b"not readable with this login";
 /// The number of names that are read at the same time.
@@ -233,4 +233,4 @@ pub(crate) async fn read_node(
     }
 }
 
-leasehold_core::forward_inspect!(ZookeeperEngine, guarantee by guarantee::examine, diagnostics by diagnose::diagnose);
+leasehold_core::forward_inspect!(ZookeeperEngine, guarantee by guarantee::examine, diagnostics by diagnose::diagnose, changes by Client::tell_changes);

@@ -48,6 +48,7 @@ mod session;
 mod sessions;
 mod stream;
 mod view;
+mod views;
 mod watches;
 mod wire;
 mod words;

@@ -8,7 +8,12 @@ use leasehold_core::{
 };
 
 use crate::{
-    claims::only_waits, client::Client, engine::REQUEST_TIMEOUT, runtime, session::SessionAction, wire::Ping,
+    claims::{has_claims, only_waits},
+    client::Client,
+    engine::REQUEST_TIMEOUT,
+    runtime,
+    session::SessionAction,
+    wire::Ping,
 };
 
 impl Maintain for Client {
@@ -30,7 +35,12 @@ impl Maintain for Client {
                     // Without a connection the link is already reconnecting.
                     if let Some(conn) = session.link.live() {
                         let client = Arc::clone(self);
-                        let needs_proof = !only_waits(&self.claims(), &session);
+                        // Without claims, a session has only the watches of views.
+                        let needs_proof = {
+                            let claims = self.claims();
+                            let only_views = self.views.has(&session) && !has_claims(&claims, &session);
+                            !only_views && !only_waits(&claims, &session)
+                        };
                         runtime::spawn(async move {
                             let heartbeat = async {
                                 if needs_proof {

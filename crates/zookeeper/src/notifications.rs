@@ -23,6 +23,10 @@ impl WatchHandler for Client {
         }
     }
 
+    fn on_change(&self, path: &str) {
+        self.views.tell(path);
+    }
+
     fn reconnecting(&self, session: &Arc<SessionState>) {
         let mut claims = self.claims();
         let of_session: Vec<ClaimId> =
@@ -38,6 +42,7 @@ impl WatchHandler for Client {
         // All watches ended with the old connection.
         self.claims().watch_again(now, |entry| is_of(entry, session), set_unknown);
         self.followers.watch_again();
+        self.views.watch_again();
         self.wake_maintenance.notify_one();
         self.mailbox.push(Notification::AskAll);
     }
@@ -111,6 +116,7 @@ impl Client {
         self.sessions.forget(session);
         session.link.hang_up();
         self.followers.watch_again();
+        self.views.watch_again();
         let notifications = self
             .claims()
             .notifications_of_lost_lease(|entry| Arc::ptr_eq(entry.data.session_slot.session(), session));

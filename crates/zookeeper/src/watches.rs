@@ -30,6 +30,9 @@ pub(crate) trait WatchHandler: Send + Sync {
     /// Handles an event of the node at `path`, which is watched for `target`.
     fn on_event(&self, target: WatchTarget, path: &str, kind: EventKind);
 
+    /// Handles the change of a node, whatever it is watched for.
+    fn on_change(&self, path: &str);
+
     /// Handles the end of the session's connection, before another connection is made.
     fn reconnecting(&self, session: &Arc<SessionState>);
 
@@ -121,6 +124,7 @@ impl Watches {
     /// Passes an event to the handler, once for each target. The watch of the path ends.
     pub(crate) fn on_event(&self, event: &Event) {
         let Some(handler) = self.handler.upgrade() else { return };
+        handler.on_change(&event.path);
         let targets = lock_mutex(&self.targets_by_path).remove(&event.path).unwrap_or_default();
         for target in targets {
             handler.on_event(target, &event.path, event.kind);
@@ -139,6 +143,8 @@ mod tests {
         fn on_event(&self, target: WatchTarget, _: &str, _: EventKind) {
             lock_mutex(&self.0).push(target);
         }
+
+        fn on_change(&self, _: &str) {}
 
         fn reconnecting(&self, _: &Arc<SessionState>) {}
 

@@ -23,6 +23,7 @@ use crate::{
     plan::{self, Run},
     progress::{AwaitedName, RenewalTrouble},
     signals::Signals,
+    source::Given,
     warnings,
 };
 
@@ -32,10 +33,10 @@ const FIRST_PROCESS: i32 = 1;
 /// Acquires the lock. The handle is written only after the grant.
 pub(crate) fn acquire(
     args: args::Acquire,
-    url: impl FnOnce() -> Result<String, Failure>,
+    given: impl FnOnce() -> Result<Given, Failure>,
 ) -> Result<u8, Failure> {
     args.handle_file.as_deref().map(remove_older).transpose()?;
-    let mut plan = plan::Acquire::new(args, url)?;
+    let mut plan = plan::Acquire::new(args, given)?;
     // If the directory of the step is gone, a relative path has no meaning.
     if plan.while_pid.is_some()
         && let Ok(directory) = std::env::current_dir()

@@ -1,5 +1,7 @@
 //! `leasehold check`: whether the hold of a handle is held.
 
+use leasehold::Loss;
+
 use super::print;
 use crate::{
     args,
@@ -33,21 +35,44 @@ pub(super) fn is_held(held: &Held) -> Result<(), Failure> {
     }
     let has_process = held.locks.profile().no_handles.is_some();
     let remaining = match held.look()? {
-        Shown::Held(_) if has_process => return Ok(()),
+        Shown::Held(holder) if has_process => {
+            held.warn_of_holder(&holder);
+            return Ok(());
+        }
         Shown::NotHeld if has_process || held.is_of_another_url() => return Err(held.not_found()),
-        Shown::Held(holder) => holder.remaining,
+        Shown::Held(holder) => {
+            held.warn_of_holder(&holder);
+            holder.remaining
+        }
         // The hold is over, and the engine may know why.
         Shown::NotHeld => return held.ended(),
         Shown::Unclear => {
-            let what = unknown(
+            let stopped = held.stopped_holder();
+            let what = unknown(stopped.as_deref().unwrap_or(
                 "its holder process does not answer here, and the server does not store who holds the name",
-            );
+            ));
             return Err(held.failure(exit::UNAVAILABLE, &what));
         }
     };
     // A broken hold is shown until its lease ends. So the engine is asked to renew the hold, for the time that it has.
     let shortest = *held.locks.profile().ttl.start();
-    held.extend(remaining.unwrap_or(shortest).max(shortest))
+    let asked = held.extend(remaining.unwrap_or(shortest).max(shortest));
+    match asked {
+        // An engine waits for an answer to a renewal for a part of the lease. With little time left, that is too short
+        // for a busy server. A look has more time.
+        Err(failure) if failure.code == exit::UNAVAILABLE => look_again(held, failure),
+        asked => asked,
+    }
+}
+
+/// Whether the hold is held, by what the engine shows of it: after a renewal that got no answer in time.
+fn look_again(held: &Held, unanswered: Failure) -> Result<(), Failure> {
+    match held.look()? {
+        Shown::Held(holder) if holder.broken => Err(held.is_over(&Loss::Broken.to_string())),
+        Shown::Held(_) => Ok(()),
+        Shown::NotHeld => held.ended(),
+        Shown::Unclear => Err(unanswered),
+    }
 }
 
 /// The message if the holder process does not know whether the hold is held.

@@ -38,7 +38,11 @@ pub(crate) fn doctor(args: &args::Doctor, urls: &[Given]) -> Result<u8, Failure>
         // The answer about one engine does not wait for the next one.
         let text = match args.json {
             true => json::examination(&examination),
-            false if index > 0 => format!("\n{}", lines(&examination)),
+            false if urls.len() > 1 => {
+                let gap = if index > 0 { "\n" } else { "" };
+                let place = given.place(examination.engine);
+                format!("{gap}{place} (URL {} of {})\n{}", index + 1, urls.len(), lines(&examination))
+            }
             false => lines(&examination),
         };
         print(&text)?;

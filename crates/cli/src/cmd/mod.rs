@@ -20,7 +20,7 @@ pub(crate) mod show;
 pub(crate) mod top;
 pub(crate) mod watch;
 
-use std::{io::Write, os::fd::AsFd};
+use std::{io::Write, os::fd::AsFd, path::Path};
 
 use leasehold::{Connect, Locks};
 use nix::sys::signal::Signal;
@@ -29,6 +29,8 @@ use crate::{
     event_loop::EventLoop,
     exit::{self, Failure},
     signals::{Signals, interrupts_wait},
+    source::{Given, Origin},
+    text,
 };
 
 /// Connects for a command that acquires no lock.
@@ -36,6 +38,21 @@ pub(crate) fn connect(url: &str) -> Result<Locks, Failure> {
     crate::log::start(0);
     // A fixed owner avoids the lookup of user and host name, which may ask a server.
     Ok(Connect::default().owner("leasehold").connect(url)?)
+}
+
+/// Says on stderr whose locks a command shows if no URL is given. The answer alone reads as one about the locks that
+/// the reader means.
+pub(crate) fn tell_default(given: &Given, locks: &Locks) {
+    if given.origin != Origin::Default {
+        return;
+    }
+    let view = locks.show_blocking("x").ok();
+    let directory = view.as_ref().and_then(|view| Path::new(&view.key).parent());
+    let directory = directory.map_or_else(String::new, |path| format!(", in {}", path.display()));
+    text::print_message(&format!(
+        "no URL is given: these are the locks of files of this user on this machine{directory}: \
+         for other locks give --url or LEASEHOLD_URL"
+    ));
 }
 
 /// Writes the answer of a command to stdout.

@@ -53,6 +53,10 @@ fn without_holder(held: &Held) -> Result<Failure, Failure> {
         Shown::Held(holder) => holder.token.unwrap_or(held.handle.token().number),
         Shown::Unclear => held.handle.token().number,
     };
+    if let Some(stopped) = held.stopped_holder() {
+        let what = format!("held, but {stopped}, then release it again, or end it by `kill -KILL`");
+        return Ok(held.failure(exit::UNAVAILABLE, &what));
+    }
     let name = shell_word(held.handle.name().as_str());
     let break_line = held.reached.command(&format!("break --token {token} {name}"));
     let what = format!(

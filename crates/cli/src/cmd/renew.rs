@@ -4,7 +4,7 @@ use super::check::is_held;
 use crate::{
     args,
     exit::{self, Failure},
-    handle::{Held, Wish},
+    handle::{Held, Shown, Wish},
     holder::link,
     source::Given,
 };
@@ -22,5 +22,10 @@ pub(crate) fn renew(
         }
         return is_held(&held).map(|()| exit::DONE);
     }
-    held.extend(args.ttl.unwrap_or_else(|| held.handle.ttl())).map(|()| exit::DONE)
+    held.extend(args.ttl.unwrap_or_else(|| held.handle.ttl()))?;
+    // That the hold was extended is known, whatever the look gives.
+    if let Ok(Shown::Held(holder)) = held.look() {
+        held.warn_of_holder(&holder);
+    }
+    Ok(exit::DONE)
 }

@@ -2,12 +2,13 @@
 
 use leasehold::{Finding, Guarantee, Locks, View};
 
-use super::{connect, print};
-use crate::{args, exit::Failure, json, text};
+use super::{connect, print, tell_default};
+use crate::{args, exit::Failure, json, source::Given, text};
 
 /// Prints one name, whether it is held or free.
-pub(crate) fn show(args: &args::Show, url: &str) -> Result<u8, Failure> {
-    let locks = connect(url)?;
+pub(crate) fn show(args: &args::Show, given: &Given) -> Result<u8, Failure> {
+    let locks = connect(&given.url)?;
+    tell_default(given, &locks);
     let view = locks.show_blocking(&args.name)?;
     let guarantee = GuaranteeResult::of(&locks);
     let shown = ShownName { engine: locks.profile().engine, guarantee: &guarantee, view: &view };

@@ -2,27 +2,29 @@
 
 use std::time::{Instant, SystemTime};
 
-use leasehold::Name;
+use leasehold::{Name, engine::Watched};
 
-use super::{connect, obey, print, run::wait_failure, until_reader_goes};
+use super::{connect, obey, print, run::wait_failure, tell_default, until_reader_goes};
 use crate::{
     args,
     exit::Failure,
     log,
-    looker::{Looker, Names},
+    looker::Looker,
     signals::Signals,
+    source::Given,
     watch::{Format, Story, Told},
 };
 
 /// Prints what is there, and then each change, until a signal comes or the reader has gone.
-pub(crate) fn watch(args: &args::Watch, url: &str) -> Result<u8, Failure> {
+pub(crate) fn watch(args: &args::Watch, given: &Given) -> Result<u8, Failure> {
     let names = match args.exact {
-        true => Names::Exactly(Name::new(&args.prefix)?.as_str().to_owned()),
-        false => Names::Prefix(args.prefix.clone()),
+        true => Watched::Name(Name::new(&args.prefix)?),
+        false => Watched::Prefix(args.prefix.clone()),
     };
     // Signals are blocked before the engine starts its threads, because threads inherit the mask.
     let signals = Signals::take().map_err(|error| Failure::system("cannot read signals", error))?;
-    let locks = connect(url)?;
+    let locks = connect(&given.url)?;
+    tell_default(given, &locks);
     let event_loop = until_reader_goes(signals)?;
     let format = if args.json { Format::Json } else { Format::Text };
     let mut story = Story::new(locks.profile().engine, format);

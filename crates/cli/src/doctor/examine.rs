@@ -7,6 +7,15 @@ use leasehold::{Diagnostic, Error, ErrorKind, Guarantee, Locks, Severity, View};
 use super::{Examination, causes, scratch, times};
 use crate::{engines, source::Origin};
 
+/// The words of servers that refuse a connection because all are in use: PostgreSQL (server, role and database) and
+/// MySQL.
+const FULL_SERVER_WORDS: [&str; 4] = [
+    "remaining connection slots",
+    "too many clients already",
+    "too many connections for",
+    "Too many connections",
+];
+
 /// What the user chose.
 pub(crate) struct Options {
     /// The ttl of the user's holds.
@@ -23,6 +32,7 @@ pub(crate) fn examine(locks: &Locks, origin: &Origin, options: &Options) -> Exam
     let reached = locks.ping_blocking();
     let is_reached = reached.is_ok();
     findings.push(of_reach(engine, reached.as_ref().err(), begin.elapsed()));
+    findings.extend(reached.as_ref().err().and_then(|error| of_full_server(engine, error)));
     if reached.as_ref().is_err_and(Error::is_unreachable) {
         // Every other question would wait as long, and fail for the same reason.
         return Examination { engine, is_reached, guarantee: None, findings, times: None };
@@ -73,6 +83,9 @@ fn of_reach(engine: &str, error: Option<&Error>, took: Duration) -> Diagnostic {
         return Diagnostic::good("reach", format!("{engine} answers, after {}", times::shown(took)));
     };
     let advice = match error.kind() {
+        _ if of_full_server(engine, error).is_some() => {
+            "the server runs and has no free connection: see the line below"
+        }
         ErrorKind::Unreachable | ErrorKind::Unknown => {
             "check the host, the port, the network, and that the server runs"
         }
@@ -80,6 +93,21 @@ fn of_reach(engine: &str, error: Option<&Error>, took: Duration) -> Diagnostic {
         _ => "mend what the message names",
     };
     Diagnostic::new("reach", Severity::Broken, error.to_string(), advice)
+}
+
+/// The finding for a server that runs and has no free connection, by the words of its refusal. `docs/doctor.md`
+/// explains the ids: the engine has the same ones for servers that can be asked.
+fn of_full_server(engine: &str, error: &Error) -> Option<Diagnostic> {
+    let id = match engine {
+        "postgres" => "postgres-connections",
+        "mysql" => "mysql-connections",
+        _ => return None,
+    };
+    let message = error.to_string();
+    let is_full = FULL_SERVER_WORDS.iter().any(|words| message.contains(words));
+    let advice = "allow more connections (max_connections, or the limit of the role or the database), or let \
+                  programs use fewer: find who has them";
+    is_full.then(|| Diagnostic::new(id, Severity::Broken, "no connection of the server is free", advice))
 }
 
 /// The level, and each setting that lowers it.
@@ -156,6 +184,20 @@ mod tests {
             (found.severity, found.found.as_str()),
             (Severity::Good, "the redis engine, by LEASEHOLD_URL")
         );
+    }
+
+    #[test]
+    fn a_server_without_a_free_connection_is_not_called_unreachable_alone() {
+        let full = Error::new(
+            ErrorKind::Unreachable,
+            "postgres engine: remaining connection slots are reserved for roles with the SUPERUSER attribute",
+        );
+        let found = of_full_server("postgres", &full).unwrap();
+        assert_eq!((found.id, found.severity), ("postgres-connections", Severity::Broken));
+        assert!(!of_reach("postgres", Some(&full), Duration::ZERO).advice.contains("the network"));
+        let away = Error::new(ErrorKind::Unreachable, "postgres engine: connection refused");
+        assert!(of_full_server("postgres", &away).is_none());
+        assert!(of_reach("postgres", Some(&away), Duration::ZERO).advice.contains("the network"));
     }
 
     #[test]

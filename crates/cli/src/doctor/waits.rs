@@ -8,7 +8,7 @@ use std::{
 use leasehold::{Diagnostic, Locks, Severity, View};
 use leasehold_ops::{
     Reached,
-    waits::{Finder, Finding, Look, MIN_APART, Party},
+    waits::{Finder, Finding, Look, MIN_APART},
 };
 
 use crate::source::Given;
@@ -38,6 +38,9 @@ impl<'a> Waits<'a> {
         self.engines.push((label.clone(), locks));
         self.reached.push((label.clone(), url.reached(&label)));
         let mut finder = Finder::new();
+        let Ok(views) = locks.list_blocking("") else { return Vec::new() };
+        let untold = views.iter().flat_map(|view| &view.waiters).filter(|waiter| waiter.waiting.is_none());
+        let untold = untold.count();
         if self.look(&mut finder, &label).is_none() {
             return Vec::new();
         }
@@ -48,6 +51,13 @@ impl<'a> Waits<'a> {
                 1 => "at this engine",
                 _ => "at this engine or over the engines so far",
             };
+            if untold > 0 {
+                let found = format!(
+                    "no deadlock {where_looked}; {engine} does not tell how long its waiters wait ({untold} wait \
+                     now): `leasehold top` and the page count from their first look"
+                );
+                return vec![Diagnostic::good("waits", found)];
+            }
             let found = format!("no deadlock {where_looked}, and no wait here that is far too long");
             return vec![Diagnostic::good("waits", found)];
         }
@@ -65,7 +75,7 @@ impl<'a> Waits<'a> {
         let looks: Vec<_> =
             listed.iter().map(|(engine, fifo, views)| Look { engine, fifo: *fifo, views }).collect();
         let mut found = finder.next(&looks, Instant::now());
-        found.retain(|finding| parties(finding).any(|party| party.engine == label));
+        found.retain(|finding| finding.engines().any(|engine| engine == label));
         Some(found)
     }
 
@@ -81,14 +91,4 @@ impl<'a> Waits<'a> {
             finding => Diagnostic::new("waits-long", Severity::Warning, finding.to_string(), advice),
         }
     }
-}
-
-/// The claims that a finding is about.
-fn parties(finding: &Finding) -> impl Iterator<Item = &Party> {
-    let (blocks, waiter) = match finding {
-        Finding::Deadlock(deadlock) => (deadlock.blocks.as_slice(), None),
-        Finding::LongWait(long_wait) => (&[][..], Some(&long_wait.waiter)),
-        _ => (&[][..], None),
-    };
-    blocks.iter().map(|block| &block.waiter).chain(waiter)
 }

@@ -134,11 +134,27 @@ pub(crate) fn answer(mut stream: &UnixStream, answer: &Answer) {
     let _ = stream.write_all(answer.line().as_bytes());
 }
 
-/// Asks the holder process of this handle. `None`: there is no holder process here, or it ends now.
+/// Asks the holder process of this handle. `None`: there is no holder process here, or it ends now, or it is stopped.
 pub(crate) fn ask(handle: &Handle, verb: &str) -> Option<Answer> {
     let stream = connect_to(handle)?;
+    if stopped_peer(&stream).is_some() {
+        return None;
+    }
     (&stream).write_all(format!("{verb} {}\n", handle.token()).as_bytes()).ok()?;
     Answer::parse(&read_line(&stream, ANSWER_PATIENCE).ok()?)
+}
+
+/// The pid of the holder process of this handle, if it is here and was stopped by a signal or a debugger.
+pub(crate) fn stopped(handle: &Handle) -> Option<i32> {
+    stopped_peer(&connect_to(handle)?)
+}
+
+fn stopped_peer(stream: &UnixStream) -> Option<i32> {
+    let pid = socket_peercred(stream).ok()?.pid.as_raw_nonzero().get();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program, in parentheses, may contain any characters.
+    let state = stat.rsplit_once(") ")?.1.chars().next()?;
+    matches!(state, 'T' | 't').then_some(pid)
 }
 
 /// Whether a holder process of this handle is here.

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 use leasehold::Name;
 
 use super::{Purpose, Run, wanted_mode};
-use crate::{args, exit::Failure};
+use crate::{args, exit::Failure, source::Given};
 
 /// The plan of `leasehold acquire`.
 pub(crate) struct Acquire {
@@ -21,14 +21,14 @@ impl Acquire {
     /// Resolves the options, as [`Run::new`] does.
     pub(crate) fn new(
         args: args::Acquire,
-        url: impl FnOnce() -> Result<String, Failure>,
+        given: impl FnOnce() -> Result<Given, Failure>,
     ) -> Result<Self, Failure> {
         let mode = wanted_mode(args.shared, args.permits, args.limit)?;
         // No CMD is run.
         let command = vec![OsString::from("leasehold")];
         let plan =
             Run::with_defaults(Name::new(&args.name)?, Purpose::Acquire, args.hold_options(), command)?;
-        let run = Run { mode, url: url()?.into(), ..plan };
+        let run = Run { mode, ..plan.at(given()?) };
         Ok(Self { run, while_pid: args.while_pid, handle_file: args.handle_file })
     }
 }

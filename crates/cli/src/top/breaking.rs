@@ -3,11 +3,9 @@
 use std::{pin::Pin, task::Poll, time::Duration};
 
 use leasehold::{Broken, Error, Locks};
+use leasehold_ops::pause_before_next_break;
 
-use crate::{
-    cmd::break_::{ASK_PAUSE, STOP_LIMIT},
-    event_loop::{EventLoop, now},
-};
+use crate::event_loop::{EventLoop, now};
 
 type Request = Pin<Box<dyn Future<Output = Result<Broken, Error>>>>;
 
@@ -16,7 +14,8 @@ pub(crate) struct Breaking {
     locks: Locks,
     pub(crate) name: String,
     pub(crate) token: u64,
-    give_up_at: Duration,
+    /// When the first request was sent.
+    begin: Duration,
     state: State,
 }
 
@@ -29,7 +28,7 @@ enum State {
 impl Breaking {
     pub(crate) fn start(locks: &Locks, name: String, token: u64) -> Self {
         let state = State::Pausing(Duration::ZERO);
-        Self { locks: locks.clone(), name, token, give_up_at: now() + STOP_LIMIT, state }
+        Self { locks: locks.clone(), name, token, begin: now(), state }
     }
 
     /// The result, once there is one.
@@ -41,14 +40,13 @@ impl Breaking {
             self.state = State::Asking(Box::pin(async move { locks.break_hold(&name, token, false).await }));
         }
         let State::Asking(request) = &mut self.state else { return None };
-        match event_loop.poll(request.as_mut()) {
-            Poll::Pending => None,
-            // The holder was asked to stop and still holds, or the engine is unreachable: as in `leasehold break`.
-            Poll::Ready(Err(error)) if error.is_unreachable() && now() < self.give_up_at => {
-                self.state = State::Pausing(now() + ASK_PAUSE);
+        let Poll::Ready(result) = event_loop.poll(request.as_mut()) else { return None };
+        match pause_before_next_break(&result, now().saturating_sub(self.begin)) {
+            Some(pause) => {
+                self.state = State::Pausing(now() + pause);
                 None
             }
-            Poll::Ready(result) => Some(result),
+            None => Some(result),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Paints what lies over the table, or in its place: the details of a name, the help, the question. Pure.
 
+use leasehold_ops::held_text;
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -73,7 +74,7 @@ pub(super) fn question(buffer: &mut Buffer, area: Rect, question: &Question, is_
         Some(left) => format!("{} left", short_duration(left)),
         None => "no expiry".to_owned(),
     };
-    let held = or_dash(holder.held.map(short_duration));
+    let held = or_dash(held_text(holder));
     let focused = |focus: Focus, text: &str| match question.focus == focus {
         true => format!("> {text} <"),
         false => format!("  {text}  "),

@@ -75,11 +75,17 @@ fn title(buffer: &mut Buffer, area: Rect, state: &State, now: Duration, colours:
         () if state.is_frozen() => (format!(" FROZEN, age {age} "), style),
         () => (format!(" age {age} "), style),
     };
+    let is_pushed = state.is_pushed && !state.is_stale(now) && !state.is_frozen();
+    let pushed = if is_pushed { " pushed," } else { "" };
     let level = state.guarantee.level().map_or_else(String::new, |level| format!(" ({level})"));
     let holds: usize = state.views.iter().map(|view| view.holders.len()).sum();
     let waiting: usize = state.views.iter().map(|view| view.waiters.len()).sum();
     let room = usize::from(area.width).saturating_sub(right.len());
-    let (engine, names) = (state.setting.engine, state.views.len());
+    let names = state.views.len();
+    let engine = match state.setting.is_default {
+        true => format!("{} (no URL given)", state.setting.engine),
+        false => state.setting.engine.to_owned(),
+    };
     let mut left =
         format!(" leasehold top  {engine}{level}  names {names}  holds {holds}  waiting {waiting}");
     if left.len() > room {
@@ -89,6 +95,11 @@ fn title(buffer: &mut Buffer, area: Rect, state: &State, now: Duration, colours:
     if !state.setting.prefix.is_empty() {
         left += &format!("  prefix {}", escaped(&state.setting.prefix));
     }
+    // It is left out before anything else is cut.
+    let (room, right) = match room.checked_sub(pushed.len()) {
+        Some(room) if Span::raw(&*left).width() <= room => (room, format!("{pushed}{right}")),
+        _ => (room, right),
+    };
     put(buffer, area, 0, 0, &format!("{:room$}", fit(&left, room)), style);
     put(buffer, area, room, 0, &right, right_style);
 }

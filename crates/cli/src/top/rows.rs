@@ -3,6 +3,7 @@
 use std::{cmp::Ordering, time::Duration};
 
 use leasehold::{HolderView, View};
+use leasehold_ops::oldest_waiter;
 
 /// Which row it is, also in a later look: the name and the id of the claim that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl Sort {
     }
 
     fn compare(self, one: &Row, other: &Row, views: &[View]) -> Ordering {
-        let held = |row: &Row| row.holder(views).and_then(|holder| holder.held);
+        let held = |row: &Row| row.holder(views).and_then(|holder| holder.held.or(holder.held_at_least));
         // A hold that does not lapse comes last.
         let left = |row: &Row| row.holder(views).and_then(|holder| holder.remaining).unwrap_or(Duration::MAX);
         match self {
@@ -116,7 +117,7 @@ pub(crate) fn rows(views: &[View], filter: &str, order: Order) -> Vec<Row> {
     let contains = |text: &str| text.to_lowercase().contains(&filter);
     let mut rows = Vec::new();
     for (view, shown) in views.iter().enumerate() {
-        let oldest = shown.waiters.iter().filter_map(|waiter| waiter.waiting).max();
+        let oldest = oldest_waiter(shown).and_then(|waiter| waiter.waiting.or(waiter.waiting_at_least));
         let is_named = contains(shown.name.as_str()) || shown.problem.as_deref().is_some_and(contains);
         let holds = shown.holders.iter().enumerate();
         let matching = holds.filter(|(_, holder)| is_named || contains(&holder.owner));

@@ -53,6 +53,8 @@ pub(crate) enum Action {
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) engine: &'static str,
+    /// Whether no URL was given, so that the locks are files of this user.
+    pub(crate) is_default: bool,
     pub(crate) prefix: String,
     /// The pause between two looks.
     pub(crate) pause: Duration,
@@ -70,6 +72,8 @@ pub(crate) struct State {
     looked_at: Duration,
     /// How long the engine took for the last answer.
     took: Duration,
+    /// Whether the engine tells each change, so that looks follow at once.
+    pub(crate) is_pushed: bool,
     /// Why the last look failed, if it did.
     pub(crate) trouble: Option<String>,
     /// While the picture is frozen: the newest look, which is not shown yet.
@@ -102,6 +106,7 @@ impl State {
             views,
             looked_at,
             took: Duration::ZERO,
+            is_pushed: false,
             trouble: None,
             frozen: None,
             rows: Vec::new(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::View;
-use leasehold_ops::marks;
+use leasehold_ops::{held_text, marks, oldest_waiter, waiting_text};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -90,15 +90,15 @@ fn token_cell(row: &Row, views: &[View]) -> String {
 }
 
 fn held_cell(row: &Row, views: &[View]) -> String {
-    or_dash(row.holder(views).and_then(|holder| holder.held).map(short_duration))
+    or_dash(row.holder(views).and_then(held_text))
 }
 
 fn waiting_cell(row: &Row, views: &[View]) -> String {
     row.waiters(views).to_string()
 }
 
-fn oldest_cell(row: &Row, _: &[View]) -> String {
-    or_dash(row.oldest.map(short_duration))
+fn oldest_cell(row: &Row, views: &[View]) -> String {
+    or_dash(oldest_waiter(row.view(views)).and_then(waiting_text))
 }
 
 fn left_cell(row: &Row, views: &[View]) -> String {

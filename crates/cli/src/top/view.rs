@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Guarantee, Locks};
+use leasehold::{Guarantee, Locks, engine::Watched};
 use nix::{sys::signal::Signal, unistd::getpgrp};
 
 use super::{
@@ -24,7 +24,7 @@ use crate::{
     cmd::{break_record::is_wanted_by_environment, obey, run::wait_failure, show::GuaranteeResult},
     event_loop::{EventLoop, now},
     exit::{self, Failure},
-    looker::{Look, Looker, Names},
+    looker::{Look, Looker},
     signals::{Signals, interrupts_wait},
     terminal::Terminal,
 };
@@ -50,12 +50,18 @@ pub(crate) fn terminal() -> Result<File, Failure> {
     tty.map(File::from).map_err(|error| Failure::system("cannot use the terminal", error))
 }
 
-/// Runs the view until the user quits.
-pub(crate) fn view(args: &args::Top, locks: &Locks, tty: File, signals: Signals) -> Result<u8, Failure> {
+/// Runs the view until the user quits. `is_default`: no URL was given.
+pub(crate) fn view(
+    args: &args::Top,
+    locks: &Locks,
+    is_default: bool,
+    tty: File,
+    signals: Signals,
+) -> Result<u8, Failure> {
     let failed = |error: io::Error| Failure::system("cannot use the terminal", error);
     let peer = tty.as_fd().try_clone_to_owned().map_err(failed)?;
     let event_loop = EventLoop::new(signals, Some(peer)).map_err(wait_failure)?;
-    let mut looker = Looker::new(locks.clone(), Names::Prefix(args.prefix.clone()), args.every);
+    let mut looker = Looker::new(locks.clone(), Watched::Prefix(args.prefix.clone()), args.every);
     // An error of the first look is a message on the terminal as it was.
     let first = loop {
         if let Some(look) = looker.poll(&event_loop) {
@@ -65,6 +71,7 @@ pub(crate) fn view(args: &args::Top, locks: &Locks, tty: File, signals: Signals)
     };
     let setting = Setting {
         engine: locks.profile().engine,
+        is_default,
         prefix: args.prefix.clone(),
         pause: args.every,
         // A break of this view has no reason, and so no record.
@@ -153,6 +160,7 @@ impl View<'_> {
             self.state.look(answer, at);
             is_changed = true;
         }
+        self.state.is_pushed = self.looker.is_pushed();
         if let Some(request) = &mut self.guarantee
             && let Poll::Ready(answer) = self.event_loop.poll(request.as_mut())
         {

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use leasehold::{HolderView, WaiterView};
-use leasehold_ops::{free_when, utc};
+use leasehold_ops::{free_when, held_text, utc, waiting_text};
 
 use crate::{
     json::{self, null, number, string},
@@ -134,11 +134,15 @@ impl Line<'_> {
             });
             facts.push(format!("token {}", or_dash(holder.token)));
         }
-        facts.extend(self.event.waited().map(|waited| format!("waited {}", short_duration(waited))));
+        let waited = match self.event {
+            Event::Granted { waited, .. } => waited.map(short_duration),
+            _ => self.event.waiter().and_then(waiting_text),
+        };
+        facts.extend(waited.map(|waited| format!("waited {waited}")));
         if !matches!(self.event, Event::Granted { .. })
-            && let Some(held) = self.event.holder().and_then(|holder| holder.held)
+            && let Some(held) = self.event.holder().and_then(held_text)
         {
-            facts.push(format!("held {}", short_duration(held)));
+            facts.push(format!("held {held}"));
         }
         let consequence = match self.event {
             Event::Broken(holder) => format!(": {}", free_when(holder)),
@@ -207,6 +211,9 @@ mod tests {
             "1970-01-01T00:00:00.000Z a broken: o\\u{1b}[2J, token 7: the name is free when the holder stops, \
              in 12s at the latest\n"
         );
+        let mut seen = WaiterView::new("w".into(), "me".into(), None);
+        seen.waiting_at_least = Some(Duration::from_secs(40));
+        assert!(written(Event::Left(&seen), Some("a"), Format::Text).ends_with("a left: me, waited >40s\n"));
         let waiter = WaiterView::new("w".into(), "me".into(), Some(Duration::from_secs(2)));
         assert_eq!(
             written(Event::Left(&waiter), Some("a"), Format::Text),

@@ -192,6 +192,12 @@ fn several_urls_are_examined_in_their_order() {
     assert!(objects[1..].iter().all(|object| object["severity"] != "broken"), "{objects:#?}");
     let text = stdout(&finish(bare(&["doctor", "--url", &file, "--url", &sqlite])));
     assert_eq!(text.split("\n\n").count(), 2, "{text}");
+    let with_password = missing.replace("://", "://:canary@");
+    let text = stdout(&finish(bare(&["doctor", "--url", &with_password, "--url", &sqlite])));
+    assert!(text.starts_with(&format!("{missing} (URL 1 of 2)\n")), "{text}");
+    assert!(text.contains(&format!("\n\n{sqlite} (URL 2 of 2)\n")) && !text.contains("canary"), "{text}");
+    let text = stdout(&finish(bare(&["doctor", "--url", &sqlite])));
+    assert!(!text.contains("(URL "), "one URL needs no heading: {text}");
 }
 
 /// Limits that are inherited, and so given by a shell.
@@ -238,7 +244,7 @@ fn a_file_system_that_is_read_only_or_full_is_broken() {
         assert!(value["level"].is_null() || value["severity"] == "broken");
         let (code, value) = mounted("size=1m", "mkdir -m 700 locks", &url);
         assert_eq!(code, 1, "{value:#}");
-        assert_finding(&value, &format!("{engine}-space"), "warning", "KiB");
+        assert_finding(&value, &format!("{engine}-space"), "warning", "MiB");
         let (code, value) = mounted("nr_inodes=2", "true", &url);
         assert_eq!(code, 2, "{value:#}");
         assert_finding(&value, &format!("{engine}-space"), "broken", "inodes");
@@ -304,7 +310,9 @@ fn a_good_database_is_all_good_and_keeps_no_name() {
         assert_finding(&value, "ttl", "good", "ten times");
         assert_finding(&value, "latency", "good", "a ttl of 30s allows 3.0s");
     }
-    assert_eq!(stdout(&finish(bare(&["--url", &url, "list"]))), "");
+    let listed = finish(bare(&["--url", &url, "list"]));
+    assert_eq!(stdout(&listed), "");
+    assert!(one_line(&listed).contains("sqlite: no name is held or waited for"), "{listed:?}");
 }
 
 #[test]

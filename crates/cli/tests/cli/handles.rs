@@ -84,8 +84,14 @@ fn a_holder_holds_the_lock_until_the_release() {
     until("the end of the holder process", || !is_running(holder));
     assert_eq!(dir.code(&["run", "-n", "x", "--", "true"]), 0);
     for (command, what) in [
-        ("check", "is over: its lease was not renewed in time, or it was released or broken"),
-        ("renew", "is over: its lease was not renewed in time, or it was released or broken"),
+        (
+            "check",
+            "is over: the process of --while-pid has ended, or its holder process has, or it was released or broken",
+        ),
+        (
+            "renew",
+            "is over: the process of --while-pid has ended, or its holder process has, or it was released or broken",
+        ),
         ("release", "was over before this release: it was released before, or "),
     ] {
         let over = dir.call(&[command, &handle]);
@@ -134,6 +140,26 @@ fn a_killed_holder_frees_the_name_and_check_says_so() {
     assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
     assert_eq!(dir.code(&["check", &handle]), 76);
     assert_eq!(dir.code(&["release", &handle]), 76);
+}
+
+/// A stopped holder process answers nothing: the commands do not wait for it, and say how it goes on.
+#[test]
+fn a_stopped_holder_is_named() {
+    let (dir, mut work) = (Dir::new(), Work::start());
+    let handle = acquire(&dir, &mut work);
+    let holder = holder_of(&work.pid());
+    kill(Pid::from_raw(holder), Signal::SIGSTOP).unwrap();
+    until("it is stopped", || crate::tools::state(holder) == Some('T'));
+    let advice =
+        format!("its holder process {holder} is stopped (state T): continue it by `kill -CONT {holder}`");
+    for (command, expected) in [("check", 0), ("renew", 0), ("release", 69)] {
+        let output = dir.call(&[command, &handle]);
+        assert_eq!(code(&output), expected, "{command}: {output:?}");
+        assert!(one_line(&output).contains(&advice), "{command}: {output:?}");
+    }
+    assert_eq!(stderr(&dir.call(&["check", "-q", &handle])), "");
+    kill(Pid::from_raw(holder), Signal::SIGCONT).unwrap();
+    assert_eq!(dir.code(&["release", &handle]), 0);
 }
 
 #[test]

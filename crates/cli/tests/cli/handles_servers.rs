@@ -2,7 +2,9 @@
 
 use std::thread;
 
-use leasehold_testkit::server::{EtcdServer, MariadbServer, PostgresServer, RedisServer, ZookeeperServer};
+use leasehold_testkit::server::{
+    EtcdServer, MariadbServer, PostgresServer, RedisServer, ZookeeperServer, psql,
+};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -49,6 +51,29 @@ fn each_lease(test: impl Fn(&Fixture) + Sync) {
             test(&Fixture::at("sqlite", format!("sqlite://{}/locks.db", dir.path().display()), ()));
         });
     });
+}
+
+/// The lease of a hold whose holder process was killed goes on for a while, and nobody renews it.
+#[test]
+fn a_killed_holder_of_a_lease_is_told_by_check_and_renew() {
+    let dir = Dir::new();
+    let fixture = Fixture::at("sqlite", format!("sqlite://{}/locks.db", dir.path().display()), ());
+    let mut work = Work::start();
+    let acquire = ["acquire", "job", "--ttl", "10m", "--while-pid", &work.pid()];
+    let handle = handle_of(fixture.leasehold(&acquire));
+    assert_eq!(stderr(&fixture.call(&["check", &handle])), "");
+    let holder = holder_of(&work.pid());
+    kill(Pid::from_raw(holder), Signal::SIGKILL).unwrap();
+    until("it has ended", || !crate::tools::is_running(holder));
+    for command in ["check", "renew"] {
+        let output = fixture.call(&[command, &handle]);
+        assert_eq!(code(&output), 0, "{command}: {output:?}");
+        let message = one_line(&output);
+        let what = "its holder process has ended, and nobody renews it: it ends in ";
+        assert!(message.contains(what), "{command}: {message}");
+    }
+    assert_eq!(stderr(&fixture.call(&["check", "-q", &handle])), "");
+    assert_eq!(fixture.code(&["release", &handle]), 0);
 }
 
 /// Runs a test on engines whose holds end with a process or session.
@@ -158,6 +183,30 @@ fn a_broken_hold_is_over_at_once() {
             );
         }
     });
+}
+
+/// A renewal waits for the tables and a look does not: the look decides.
+#[test]
+fn a_check_whose_renewal_gets_no_answer_is_decided_by_a_look() {
+    let server = PostgresServer::durable(&[]);
+    let fixture = Fixture::at("postgres", server.url(), ());
+    let handle = fixture.acquire(&["--ttl", "2m"]);
+    let lock = "BEGIN; LOCK TABLE leasehold_lock, leasehold_claim IN EXCLUSIVE MODE; SELECT pg_sleep(120)";
+    let is_locked = "SELECT FROM pg_locks WHERE mode = 'ExclusiveLock' AND granted AND relation = ";
+    let is_locked = format!("{is_locked}'leasehold_claim'::regclass");
+    let unlock = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'BEGIN; LOCK%'";
+    thread::scope(|scope| {
+        scope.spawn(|| psql(server.port(), &["-c", lock]));
+        until("the tables are locked", || psql_rows(&server, &is_locked) == 1);
+        let output = fixture.call(&["check", &handle]);
+        server.query(unlock);
+        assert_eq!(code(&output), 0, "{output:?}");
+    });
+}
+
+/// How many rows a query returns.
+fn psql_rows(server: &PostgresServer, query: &str) -> usize {
+    server.query(&format!("SELECT count(*) FROM ({query}) AS found"))[0].parse().unwrap()
 }
 
 /// The server shows no holder, and knows more.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{
     start::program,
-    tools::{Dir, HOLD, Running, code, finish, one_line, stderr, stdout, until},
+    tools::{Dir, HOLD, Running, bare, code, finish, one_line, stderr, stdout, until},
 };
 
 fn keys(value: &Value) -> Vec<String> {
@@ -183,9 +183,60 @@ fn break_of_a_foreign_holder_is_refused() {
     command.args([&key, "sh", "-c", HOLD]);
     let mut foreign = Running::start(command);
     assert_eq!(foreign.line(), "ready");
-    let refused = dir.code(&["break", "x", "--token", "1"]);
-    assert!([1, 77].contains(&refused), "a foreign holder has no token: {refused}");
+    let refused = dir.call(&["break", "x", "--token", "1"]);
+    assert_eq!(code(&refused), 1, "a foreign holder has no token: {refused:?}");
+    let message = one_line(&refused);
+    assert!(message.contains("not by leasehold, and so it has no token: end that process"), "{message}");
+    assert!(message.contains("(pid "), "{message}");
     until("still held", || !foreign.has_ended());
+}
+
+/// Without a URL the locks are files of this user, which an operator of another engine takes for an answer.
+#[test]
+fn what_is_shown_without_a_url_is_told() {
+    // On a machine with a URL file of its own a URL is always given.
+    if std::path::Path::new("/etc/leasehold/url").exists() {
+        return;
+    }
+    let dir = Dir::new();
+    for args in [&["list"][..], &["list", "--json"], &["show", "x"], &["show", "--json", "x"]] {
+        let output = finish(bare(args));
+        assert_eq!(code(&output), 0, "{output:?}");
+        let told = stderr(&output);
+        assert!(told.contains("no URL is given: these are the locks of files of this user"), "{told}");
+        assert!(told.contains(", in /"), "it names the directory: {told}");
+        assert!(!stdout(&output).contains("no URL"), "{output:?}");
+    }
+    let mut watch = Running::start(bare(&["watch"]));
+    assert!(watch.stderr_line().contains("no URL is given"));
+    // With a URL nothing is told about it.
+    assert_eq!(stderr(&dir.call(&["show", "x"])), "");
+    let empty = dir.call(&["list", "deploy/"]);
+    assert_eq!((code(&empty), stdout(&empty).as_str()), (0, ""));
+    let message = one_line(&empty);
+    assert!(
+        message.contains("file: no name that begins with \"deploy/\" is held or waited for"),
+        "{message}"
+    );
+    assert_eq!(stderr(&dir.call(&["list", "--json"])), "", "programs read an empty list");
+    let holder = dir.hold("deploy/x");
+    assert_eq!(stderr(&dir.call(&["list", "deploy/"])), "");
+    drop(holder);
+}
+
+/// The one who breaks a hold of a stopped process is told how it goes on.
+#[test]
+fn the_break_of_a_stopped_process_says_that_it_is_stopped() {
+    let dir = Dir::new();
+    let mut holder = dir.hold("x");
+    holder.freeze();
+    let token = dir.show("x")["holders"][0]["token"].to_string();
+    let refused = dir.call(&["break", "x", "--token", &token]);
+    assert_eq!(code(&refused), 69, "{refused:?}");
+    let message = one_line(&refused);
+    assert!(message.contains("is stopped (state T)") && message.contains("`kill -CONT "), "{message}");
+    holder.thaw();
+    until("the name is free", || dir.show("x")["mode"].is_null());
 }
 
 fn audit_lines(path: &std::path::Path) -> Vec<Value> {

@@ -88,7 +88,7 @@ fn a_shell_that_fails_is_reported_and_changes_no_exit_code() {
     }
 }
 
-/// The keeper would check the lock only after a third of the ttl, so the loss is found at the release.
+/// The keeper would check the lock only after 20 s, so the loss is found at the release.
 #[test]
 fn a_loss_that_is_found_after_the_end_of_cmd_runs_the_shell_too() {
     let dir = Dir::new();

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use leasehold_testkit::server::{EtcdServer, PostgresServer, RedisServer};
+use leasehold_testkit::server::{EtcdServer, MariadbServer, PostgresServer, RedisServer};
 use serde_json::Value;
 
 use crate::{
@@ -84,6 +84,35 @@ fn a_broken_hold_is_told_everywhere_until_it_ends() {
         until(&format!("the end of the run on {}", fixture.engine), || running.has_ended());
         let output = running.wait();
         assert_eq!(code(&output), 76, "{}", one_line(&output));
+    });
+}
+
+/// R13: the databases notify no holder, and a third of this lease is more than three minutes.
+#[test]
+fn a_stopped_holder_of_a_long_lease_is_told_of_its_break_when_it_continues() {
+    let test = |fixture: &Fixture| {
+        let mut running = fixture.holder(&["--ttl", "10m"], HOLD);
+        running.freeze();
+        let token = fixture.token();
+        let told = printed(fixture, &["break", "job", "--token", &token]);
+        assert!(told.starts_with("broken: job"), "{} {told}", fixture.engine);
+        running.thaw();
+        until(&format!("the end of the run on {}", fixture.engine), || running.has_ended());
+        let output = running.wait();
+        assert_eq!(code(&output), 76, "{} {output:?}", fixture.engine);
+        assert!(one_line(&output).contains("broke"), "{output:?}");
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| each(test));
+        scope.spawn(move || {
+            let server = MariadbServer::durable(&[]);
+            test(&Fixture::at("mysql", server.url(), ()));
+        });
+        scope.spawn(move || {
+            let dir = Dir::new();
+            let url = format!("sqlite://{}/locks.db", dir.path().display());
+            test(&Fixture::at("sqlite", url, ()));
+        });
     });
 }
 

@@ -82,10 +82,10 @@ macro_rules! forward_engine {
 }
 
 /// Implements [`Inspect`](crate::Inspect) for a type with the field `client`, by the client's functions of the same
-/// names, except the guarantee and the diagnostics, which the given functions find out.
+/// names, except the guarantee, the diagnostics and the notices of changes, which the given functions make.
 #[macro_export]
 macro_rules! forward_inspect {
-    ($engine:ty, guarantee by $guarantee:path $(, diagnostics by $diagnose:path)?) => {
+    ($engine:ty, guarantee by $guarantee:path $(, diagnostics by $diagnose:path)? $(, changes by $tell:path)?) => {
         impl $crate::Inspect for $engine {
             fn ping(&self) -> $crate::BoxFuture<'_, Result<(), $crate::EngineError>> {
                 Box::pin(self.client.ping())
@@ -125,6 +125,16 @@ macro_rules! forward_inspect {
             ) -> $crate::BoxFuture<'a, Result<$crate::Broken, $crate::EngineError>> {
                 Box::pin(self.client.break_hold(name, token, force))
             }
+
+            $(
+                fn tell_changes<'a>(
+                    &'a self,
+                    watched: &'a $crate::Watched,
+                    notices: &'a $crate::NoticeSender,
+                ) -> $crate::BoxFuture<'a, Result<(), $crate::EngineError>> {
+                    Box::pin($tell(&self.client, watched, notices))
+                }
+            )?
         }
     };
 }

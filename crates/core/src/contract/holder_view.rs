@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{Actor, Mode};
 
 /// The longest time between two renewals of a hold that is renewed in the background, as a fraction of its lease. By
-/// default a hold is renewed when a third of the lease has passed.
+/// default a hold is renewed when a third of the lease has passed, and at least every 20 s.
 const LONGEST_INTERVAL: u32 = 2;
 
 /// A holder as seen from outside.
@@ -20,6 +20,9 @@ pub struct HolderView {
     pub token: Option<u64>,
     /// How long it has held the name.
     pub held: Option<Duration>,
+    /// For how long, at least, it has held the name: how long views that look again and again have seen it. `None` in
+    /// the answer of an engine, and where the engine tells [`held`](Self::held).
+    pub held_at_least: Option<Duration>,
     /// The time until it lapses, unless renewed; `None` where it does not lapse by itself.
     pub remaining: Option<Duration>,
     /// Whether the hold ends with a session that the holder keeps on the server; how long that session lasts cannot be
@@ -128,10 +131,10 @@ impl HolderView {
     /// By how much, at least, a renewal is overdue: for how much longer than half of its lease the hold was not
     /// extended. `None` if that is not known or not so, for a broken hold, and for one of another program.
     ///
-    /// A holder that renews in the background does so at each third of the lease, or at each time that it chose, which
-    /// is at most half of the lease. An overdue one hangs, is stopped or is cut off. But a hold can also be one that
-    /// nobody renews in the background: a hold acquired with [`renew(false)`](crate::Request::renew), a hold that was
-    /// left for its handle, or one that was extended beyond its ttl on purpose.
+    /// A holder that renews in the background does so at each third of the lease or earlier, or at each time that it
+    /// chose, which is at most half of the lease. An overdue one hangs, is stopped or is cut off. But a hold can also
+    /// be one that nobody renews in the background: a hold acquired with [`renew(false)`](crate::Request::renew), a
+    /// hold that was left for its handle, or one that was extended beyond its ttl on purpose.
     ///
     /// ```
     /// use std::time::Duration;

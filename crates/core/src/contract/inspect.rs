@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     Actor, BoxFuture, ClaimId, Diagnostic, EngineError, Guarantee, HolderView, Lineage, MAX_OWNER_BYTES,
-    Mode, Name,
+    Mode, Name, NoticeSender, Watched,
 };
 
 /// The operations of an engine for operators. The rules of [`Engine`](crate::Engine) apply. What these operations
@@ -58,6 +58,26 @@ pub trait Inspect: Send + Sync {
         token: u64,
         force: bool,
     ) -> BoxFuture<'a, Result<Broken, EngineError>>;
+
+    /// Tells a view of changes of these names, as long as the future is polled: [`NoticeSender::begin`] once each
+    /// change is told, and [`NoticeSender::changed`] for each change. Several changes may be one notice, a change of
+    /// another name may be one, and an extended lease is none. It writes nothing, and needs no right that
+    /// [`list`](Self::list) does not need. Where the end of a lease is not told, a view sees it at its next look.
+    ///
+    /// The future ends with `Ok` if the engine cannot tell changes: core does not ask again. It ends with an error
+    /// when it tells changes no more, or cannot at present: core asks again after a pause. The future may be dropped at
+    /// any point, and then nothing of it remains.
+    ///
+    /// # Errors
+    /// Why changes are not told at present.
+    fn tell_changes<'a>(
+        &'a self,
+        watched: &'a Watched,
+        notices: &'a NoticeSender,
+    ) -> BoxFuture<'a, Result<(), EngineError>> {
+        let _ = (watched, notices);
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// The longest foreign text shown of a holder or waiter, in characters. Our own texts are never longer.
@@ -153,6 +173,9 @@ pub struct WaiterView {
     pub owner: String,
     /// How long it has waited.
     pub waiting: Option<Duration>,
+    /// For how long, at least, it has waited: how long views that look again and again have seen it. `None` in the
+    /// answer of an engine, and where the engine tells [`waiting`](Self::waiting).
+    pub waiting_at_least: Option<Duration>,
     /// The mode for which it waits; `None` if this read did not see it.
     pub mode: Option<Mode>,
     /// The task that waits, if its label tells it.
@@ -163,7 +186,7 @@ impl WaiterView {
     /// A waiter with this id and this label, which has waited for this time.
     #[must_use]
     pub const fn new(id: String, owner: String, waiting: Option<Duration>) -> Self {
-        Self { id, owner, waiting, mode: None, actor: None }
+        Self { id, owner, waiting, waiting_at_least: None, mode: None, actor: None }
     }
 
     /// The same waiter, which waits for this mode.

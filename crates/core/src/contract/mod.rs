@@ -16,6 +16,7 @@ pub(crate) mod label;
 pub(crate) mod memo;
 pub(crate) mod mode;
 pub(crate) mod name;
+pub(crate) mod notice;
 pub(crate) mod observe;
 pub(crate) mod owner;
 pub(crate) mod process;

@@ -83,6 +83,8 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     /// Nothing new may be started.
     closed: AtomicBool,
+    /// Notified when `stopping` or `closed` is set.
+    over: Notify,
     /// The next ticket of a local queue.
     tickets: AtomicU64,
     /// How many requests in a row were made while nothing else was pending.
@@ -132,6 +134,7 @@ impl Shared {
             serving: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            over: Notify::new(),
             tickets: AtomicU64::new(0),
             lone_requests_in_a_row: AtomicU64::new(0),
             generation: process::generation(),
@@ -188,6 +191,19 @@ impl Shared {
 
     pub(crate) fn set_closed(&self) {
         self.closed.store(true, Ordering::Release);
+        self.over.notify_waiters();
+    }
+
+    /// Waits until this `Locks` is closed or all its handles are dropped.
+    pub(crate) async fn until_over(&self) {
+        loop {
+            let mut over = std::pin::pin!(self.over.notified());
+            over.as_mut().enable();
+            if self.is_stopping() || self.is_closed() {
+                return;
+            }
+            over.await;
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -242,6 +258,7 @@ impl Shared {
         };
         drop(dropped_job);
         self.wake.notify_one();
+        self.run_keeper_soon();
     }
 
     /// Removes and returns all queued jobs.
@@ -308,6 +325,7 @@ impl Drop for SharedHandle {
     fn drop(&mut self) {
         if self.is_own_process() {
             self.stopping.store(true, Ordering::Release);
+            self.over.notify_waiters();
             self.wake.notify_one();
         }
     }

@@ -87,7 +87,7 @@ impl Election {
     /// As [`campaign`](Self::campaign).
     #[track_caller]
     pub fn campaign_blocking(&self) -> Result<Leading, Error> {
-        self.request.handle().keeper.block_on(self.campaign())?
+        self.request.handle().block_on(self.campaign())?
     }
 
     /// Leads one time: campaigns, runs `work`, and resigns. At the moment at which the lead is lost, the work is

@@ -143,7 +143,7 @@ impl Leading {
     /// As [`proclaim`](Self::proclaim).
     #[track_caller]
     pub fn proclaim_blocking(&self, value: impl Into<String>) -> Result<(), Error> {
-        self.guard.shared_handle().keeper.block_on(self.proclaim(value))?
+        self.guard.shared_handle().block_on(self.proclaim(value))?
     }
 
     /// Ends the term and waits for the engine's answer. The next candidate leads at once, without waiting for the end
@@ -180,7 +180,7 @@ impl Leading {
     #[track_caller]
     pub fn resign_blocking(self) -> Result<(), Error> {
         let handle = Arc::clone(self.guard.shared_handle());
-        handle.keeper.block_on(self.resign())?
+        handle.block_on(self.resign())?
     }
 }
 

@@ -12,6 +12,7 @@ mod memos;
 mod named;
 mod shard;
 mod store;
+mod views;
 
 #[cfg(test)]
 mod tests;

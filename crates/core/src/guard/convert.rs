@@ -216,7 +216,7 @@ async fn convert(guard: Guard, to: Mode) -> Result<Guard, NotConverted> {
 fn convert_blocking(guard: Guard, to: Mode) -> Result<Guard, NotConverted> {
     let handle: Arc<SharedHandle> = Arc::clone(&guard.handle);
     let slot = GuardSlot::new(guard);
-    let result = handle.keeper.block_on(convert_in(&slot, to)).flatten();
+    let result = handle.block_on(convert_in(&slot, to)).flatten();
     taken_from(&slot, result)
 }
 

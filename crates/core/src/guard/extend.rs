@@ -88,7 +88,7 @@ impl Guard {
     /// As [`confirm`](Self::confirm).
     #[track_caller]
     pub fn confirm_blocking(&self) -> Result<(), Error> {
-        self.handle.keeper.block_on(self.confirm())?
+        self.handle.block_on(self.confirm())?
     }
 
     /// [`extend`](Self::extend) for code without an executor: blocks the thread until the engine has answered.
@@ -105,6 +105,6 @@ impl Guard {
     /// As [`extend`](Self::extend).
     #[track_caller]
     pub fn extend_blocking(&self, time: Duration) -> Result<Option<std::time::Instant>, Error> {
-        self.handle.keeper.block_on(self.extend(time))?
+        self.handle.block_on(self.extend(time))?
     }
 }

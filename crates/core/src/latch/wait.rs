@@ -62,7 +62,7 @@ impl Latch {
     /// As [`wait`](Self::wait).
     #[track_caller]
     pub fn wait_blocking(&self) -> Result<Arrivals, Error> {
-        self.request.handle().keeper.block_on(self.wait())?
+        self.request.handle().block_on(self.wait())?
     }
 
     /// [`wait_within`](Self::wait_within) for code without an executor: blocks the thread.
@@ -71,7 +71,7 @@ impl Latch {
     /// As [`wait_within`](Self::wait_within).
     #[track_caller]
     pub fn wait_within_blocking(&self, limit: Duration) -> Result<Arrivals, Error> {
-        self.request.handle().keeper.block_on(self.wait_within(limit))?
+        self.request.handle().block_on(self.wait_within(limit))?
     }
 
     async fn wait_for_all(self, limit: Option<Duration>) -> Result<Arrivals, Error> {

@@ -1,5 +1,5 @@
-//! When to renew a lease: after a third of it or after the time that its user chose, or slightly earlier to share a
-//! request with other renewals.
+//! When to renew a lease: after a third of it, but after 20 s at the latest, or after the time that its user chose; or
+//! slightly earlier to share a request with other renewals.
 
 use std::time::Duration;
 
@@ -7,6 +7,9 @@ use crate::Instant;
 
 /// A lease is renewed when a third of it has passed: two more tries fit before the deadline.
 pub(crate) const RENEW_FRACTION: u32 = 3;
+/// A lease whose user chose no interval is renewed at least this often. A renewal is also the question whether the hold
+/// still exists: not every engine notifies a holder whose hold was broken or deleted, and a notification can be lost.
+pub(crate) const LONGEST_INTERVAL: Duration = Duration::from_secs(20);
 /// Renewal times are rounded down to multiples of this. So renewals that are due at about the same time are due at one
 /// moment, and leave in one batch.
 const RENEWAL_STEP: Duration = Duration::from_millis(20);
@@ -17,20 +20,24 @@ const TURN_STEP: Duration = Duration::from_millis(40);
 /// A lease shorter than this is renewed after exactly a third of it: it has no time to share a request with other
 /// renewals.
 const SHORT_LEASE: Duration = Duration::from_secs(1);
-/// In a group no lease is renewed before this fraction of it, an eighth, has passed. It is less than a sixth, so that a
-/// lease that was renewed halfway between two turns of its group can join the next turn even on a busy machine.
+/// In a group no lease is renewed before this fraction of it, an eighth, has passed (of a long lease, three eighths of
+/// [`LONGEST_INTERVAL`]). It is less than a sixth, so that a lease that was renewed halfway between two turns of its
+/// group can join the next turn even on a busy machine.
 const SOONEST_FRACTION: u32 = 8;
 /// A large prime. Multiplied by it, groups with neighbouring numbers get turns that are far apart.
 const GROUP_FACTOR: u64 = 2_654_435_761;
 
+/// How long after a request the next renewal is due at the latest, if the user chose no interval.
+fn longest_interval(granted_time: Duration) -> Duration {
+    (granted_time / RENEW_FRACTION).min(LONGEST_INTERVAL)
+}
+
 /// When a lease without a group, whose last request was sent at `sent_at`, is to be renewed: after a third of
-/// `granted_time`, rounded down to a [`RENEWAL_STEP`] unless `ttl`, the requested time, is short.
+/// `granted_time`, or after [`LONGEST_INTERVAL`] if that is sooner, rounded down to a [`RENEWAL_STEP`] unless `ttl`,
+/// the requested time, is short.
 pub(crate) fn due_without_group(sent_at: Instant, granted_time: Duration, ttl: Duration) -> Instant {
-    let third = sent_at.after(granted_time / RENEW_FRACTION);
-    if ttl < SHORT_LEASE {
-        return third;
-    }
-    round_down_to_step(third)
+    let due = sent_at.after(longest_interval(granted_time));
+    if ttl < SHORT_LEASE { due } else { round_down_to_step(due) }
 }
 
 /// When a lease that is renewed each time that `every` has passed, and whose last request was sent at `sent_at`, is to
@@ -41,25 +48,31 @@ pub(crate) fn due_every(every: Duration, sent_at: Instant, granted_time: Duratio
 }
 
 /// When a lease of this group, whose renewal was sent at `sent_at`, is to be renewed again: never later than
-/// [`due_without_group`]. The lease is due at the last turn of its group before a third of `granted_time` has passed.
-/// All leases of the group with this granted time have the same turns, whose interval is a third of `granted_time`,
-/// rounded down to whole [`TURN_STEP`]s. If that turn would be too early (see [`SOONEST_FRACTION`]), the lease is due
-/// halfway between it and the next turn, and from then on at turns.
+/// [`due_without_group`]. The lease is due at the last turn of its group before a third of `granted_time`, or
+/// [`LONGEST_INTERVAL`], has passed. All leases of the group with this granted time have the same turns, whose interval
+/// is that time, rounded down to whole [`TURN_STEP`]s. If that turn would be too early (see [`SOONEST_FRACTION`]), the
+/// lease is due halfway between it and the next turn, and from then on at turns.
 pub(crate) fn due_in_group(sent_at: Instant, granted_time: Duration, ttl: Duration, group: u16) -> Instant {
     if granted_time.min(ttl) < SHORT_LEASE {
         return due_without_group(sent_at, granted_time, ttl);
     }
-    let third = sent_at.after(granted_time / RENEW_FRACTION);
-    let steps_per_turn = nanos(granted_time / RENEW_FRACTION) / nanos(TURN_STEP);
+    let interval = longest_interval(granted_time);
+    let latest = sent_at.after(interval);
+    let steps_per_turn = nanos(interval) / nanos(TURN_STEP);
     let turn_interval = steps_per_turn * nanos(TURN_STEP);
     // The first turn of this group after the boot.
     let first_turn = u64::from(group) * GROUP_FACTOR % steps_per_turn * nanos(TURN_STEP);
-    let since_turn = (third.as_nanos() - first_turn) % turn_interval;
-    let turn = Instant::from_nanos(third.as_nanos() - since_turn);
-    if turn >= sent_at.after(granted_time / SOONEST_FRACTION) {
+    let since_turn = (latest.as_nanos() - first_turn) % turn_interval;
+    let turn = Instant::from_nanos(latest.as_nanos() - since_turn);
+    if turn >= sent_at.after(soonest_interval(granted_time)) {
         return turn;
     }
     turn.after(TURN_STEP * (steps_per_turn / 2) as u32)
+}
+
+/// How long after a request a lease in a group is renewed at the soonest.
+fn soonest_interval(granted_time: Duration) -> Duration {
+    (granted_time / SOONEST_FRACTION).min(LONGEST_INTERVAL * RENEW_FRACTION / SOONEST_FRACTION)
 }
 
 /// The last multiple of [`RENEWAL_STEP`] at or before this instant.
@@ -90,7 +103,7 @@ mod tests {
 
     /// The interval between two turns of a group, in nanoseconds.
     fn turn_interval(granted_time: Duration) -> u64 {
-        nanos(granted_time / RENEW_FRACTION) / nanos(TURN_STEP) * nanos(TURN_STEP)
+        nanos(longest_interval(granted_time)) / nanos(TURN_STEP) * nanos(TURN_STEP)
     }
 
     /// The due times of successive renewals until `end`. `next_delay` says how long after its due time each is sent.
@@ -120,6 +133,19 @@ mod tests {
             at(300),
             "by what was asked for"
         );
+    }
+
+    #[test]
+    fn a_long_lease_is_due_after_twenty_seconds_in_and_out_of_a_group() {
+        for minutes in [2, 10, 24 * 60] {
+            let long = Duration::from_secs(60 * minutes);
+            assert_eq!(due_without_group(at(7), long, long), at(20_000));
+            let due_times = due_times(at(7), long, 4711, at(600_000), || Duration::from_millis(3));
+            let first = due_times[0].since(at(7));
+            assert!((Duration::from_millis(7_500)..=LONGEST_INTERVAL).contains(&first), "{first:?}");
+            let pauses = due_times.windows(2).skip(1).map(|pair| pair[1].since(pair[0]));
+            assert!(pauses.clone().count() > 20 && pauses.into_iter().all(|pause| pause == LONGEST_INTERVAL));
+        }
     }
 
     #[test]
@@ -188,7 +214,7 @@ mod tests {
             let due = due_in_group(sent_at, granted_time, ttl, group);
             prop_assert!(due <= due_without_group(sent_at, granted_time, ttl));
             if granted_time.min(ttl) >= SHORT_LEASE {
-                prop_assert!(due >= sent_at.after(granted_time / SOONEST_FRACTION));
+                prop_assert!(due >= sent_at.after(soonest_interval(granted_time)));
                 prop_assert!(due.as_nanos().is_multiple_of(nanos(TURN_STEP)));
             } else {
                 prop_assert_eq!(due, due_without_group(sent_at, granted_time, ttl));
@@ -205,10 +231,10 @@ mod tests {
             delays in prop::collection::vec(0_u32..1000, 1..20),
         ) {
             let granted_time = Duration::from_millis(granted_time);
-            // The slack: an eighth and a sixth of the lease differ by a twenty-fourth of it; the halfway point and the
+            // The slack: three eighths and a half of the interval differ by an eighth of it; the halfway point and the
             // turn are rounded to whole steps.
-            let longest_delay = (granted_time / 24).saturating_sub(RENEWAL_STEP);
-            let end = at(granted_at[0].max(granted_at[1])).after(granted_time * 4);
+            let longest_delay = (longest_interval(granted_time) / 8).saturating_sub(RENEWAL_STEP);
+            let end = at(granted_at[0].max(granted_at[1])).after(longest_interval(granted_time) * 12);
             let mut delays = delays.iter().cycle();
             let [first, second] = granted_at.map(|granted_at| {
                 let times = due_times(at(granted_at), granted_time, group, end, || longest_delay * *delays.next().unwrap() / 1000);

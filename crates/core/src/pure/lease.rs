@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{
     Instant, Loss, TimeChange, TimeLeft,
-    pure::due::{self, RENEW_FRACTION},
+    pure::due::{self, LONGEST_INTERVAL, RENEW_FRACTION},
 };
 
 /// How much faster the engine's clock may run than the clock of this machine, in percent.
@@ -52,7 +52,8 @@ fn time_for(valid: Duration) -> Duration {
 /// Whether a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// In the background, as long as the hold is in use, when a third of the granted time has passed.
+    /// In the background, as long as the hold is in use, when a third of the granted time has passed, or 20 s if that
+    /// is shorter.
     Background,
     /// In the background, as long as the hold is in use, each time that this time has passed since the last renewal, or
     /// half of the granted time if that is shorter.
@@ -167,7 +168,8 @@ impl Lease {
         let retry = self.granted_time.min(self.ttl).max(time_left) / RETRY_FRACTION;
         self.renew_at = now.after(match self.renewal {
             Renewal::Every(every) => retry.min(every),
-            Renewal::Background | Renewal::Off => retry,
+            Renewal::Background => retry.min(LONGEST_INTERVAL),
+            Renewal::Off => retry,
         });
     }
 

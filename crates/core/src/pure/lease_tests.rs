@@ -34,6 +34,20 @@ fn renewal_is_due_at_a_third_and_again_a_twelfth_later() {
     assert_eq!(lease.step(at(12_500)), LeaseAction::Renew);
 }
 
+/// R13: the engine may not have told that the hold was broken, or its notification was lost.
+#[test]
+fn a_long_lease_is_asked_for_every_twenty_seconds() {
+    let hour = Duration::from_secs(3600);
+    let mut lease = Lease::granted(at(0), Some(hour), hour, Renewal::Background);
+    assert_eq!(next_renewal(&mut lease, 0), at(20_000));
+    lease.renewal_sent(at(20_000));
+    assert_eq!(next_renewal(&mut lease, 20_000), at(40_000), "also if there is no answer");
+    lease.renewed(at(40_000), at(40_001), Some(hour), None);
+    assert_eq!(next_renewal(&mut lease, 40_001), at(60_000));
+    let mut chosen = Lease::granted(at(0), Some(hour), hour, Renewal::Every(hour / 2));
+    assert_eq!(next_renewal(&mut chosen, 0), at(1_800_000), "a chosen interval is kept");
+}
+
 #[test]
 fn a_lease_is_renewed_as_often_as_its_user_wants() {
     let secs = Duration::from_secs;

@@ -203,7 +203,7 @@ impl TickOptions {
     #[track_caller]
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let handle = Arc::clone(self.request.handle());
-        handle.keeper.block_on(future)?
+        handle.block_on(future)?
     }
 }
 

@@ -111,3 +111,20 @@ fn an_abandoned_release_sends_nothing_more() {
         assert_eq!(sent.calls, sent.items, "each release had something to release");
     });
 }
+
+#[test]
+fn a_release_without_an_answer_ends_with_the_lease() {
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, faulty, counting) = new_client(&store, &env);
+        let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
+        (0..8).for_each(|_| faulty.next(Verb::Release, Fault::RequestLost));
+        let began = time::Instant::now();
+        assert!(guard.release().await.unwrap_err().is_unknown());
+        let waited = began.elapsed();
+        assert!(waited <= TTL * 2, "the caller waited for {waited:?}");
+        let sent = counting.count(Verb::Release).calls;
+        time::sleep(Duration::from_secs(60)).await;
+        assert!(counting.count(Verb::Release).calls > sent, "the cleanup went on");
+    });
+}

@@ -113,6 +113,10 @@ fn an_interval_out_of_range_is_refused() {
         let reason = "is out of range: with a ttl of 30s, 1500ms to 15s are allowed";
         assert!(error.is_misconfigured() && error.to_string().contains(reason), "{error}");
     }
+    let long =
+        |interval| locks.mutex("long").ttl(3600 * SECOND).renew_every(interval).blocking().try_acquire();
+    assert!(long(20 * SECOND).is_ok(), "the default interval of a long lease");
+    assert!(long(19 * SECOND).unwrap_err().is_misconfigured());
 }
 
 #[test]

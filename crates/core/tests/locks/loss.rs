@@ -106,6 +106,22 @@ fn a_forgotten_hold_is_noticed_at_the_next_renewal() {
     });
 }
 
+/// R13: no notification tells the holder of this end, and a third of its lease is three minutes.
+#[test]
+fn the_holder_of_a_long_lease_is_told_within_twenty_seconds() {
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, ..) = new_client(&store, &env);
+        let guard = locks.mutex("x").ttl(Duration::from_secs(600)).acquire().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        assert!(guard.check());
+        store.forget_all();
+        let from = Instant::now();
+        assert_eq!(guard.lost().await, Loss::Gone);
+        assert!(from.elapsed() <= Duration::from_secs(21), "told after {:?}", from.elapsed());
+    });
+}
+
 #[test]
 fn a_break_notifies_the_holder_before_the_next_grant() {
     let world = World::new();

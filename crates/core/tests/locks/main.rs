@@ -34,6 +34,7 @@ mod memo_races;
 mod memos;
 mod min_hold;
 mod modes;
+mod notices;
 mod notifications;
 mod observe;
 mod on_caller;

@@ -14,6 +14,11 @@ const TLS_ID: &str = "etcd-tls";
 /// Who else can use the cluster, and what this user may not look at.
 pub(super) fn judge(answered: &[Answered], config: &Config) -> Vec<Diagnostic> {
     let user = config.login.as_ref().map(|(user, _)| user.as_str());
+    if user.is_none() && answered.iter().any(|(_, report)| report.wants_user) {
+        let found = "authentication is turned on, and the URL has no user";
+        let advice = "write etcd://user:password@host, with a user of docs/engines/etcd-role.sh";
+        return vec![Diagnostic::new(USER_ID, Severity::Broken, found, advice), rights(answered)];
+    }
     vec![access(user, config.is_encrypted(), config.members.iter().all(is_loopback)), rights(answered)]
 }
 

@@ -42,7 +42,7 @@ fn members(answered: &[Answered], in_url: usize) -> Option<Diagnostic> {
         return Some(Diagnostic::new(MEMBERS_ID, Severity::Warning, found, "add a third member"));
     }
     let may_fail = voters.saturating_sub(1) / 2;
-    Some(Diagnostic::good(MEMBERS_ID, format!("there are {voters} members, of which {may_fail} may fail")))
+    Some(Diagnostic::good(MEMBERS_ID, format!("members: {voters}, of which may fail: {may_fail}")))
 }
 
 /// Whether all members have one version. The guarantee reports versions with known bugs.

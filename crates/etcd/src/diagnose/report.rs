@@ -9,8 +9,8 @@ use super::metrics::{self, Metrics};
 use crate::{
     config::Config,
     conn::Conn,
-    error::classify,
-    wire::{Grpc, Member, Members, Status, StatusResponse, UnaryRequest},
+    error::{classify, wants_user},
+    wire::{Grpc, Member, Members, Range, Status, StatusResponse, UnaryRequest},
 };
 
 /// What one member reports about itself.
@@ -23,6 +23,8 @@ pub(super) struct MemberReport {
     pub(super) members: Option<Vec<Member>>,
     /// `None` if the member shows no metrics at the address of the URL.
     pub(super) metrics: Option<Metrics>,
+    /// Whether the member has authentication turned on and the URL has no user.
+    pub(super) wants_user: bool,
     /// The moment after which the certificate of the member is no longer valid, since 1970.
     pub(super) certificate_end: Option<Duration>,
 }
@@ -35,10 +37,17 @@ impl MemberReport {
     pub(super) async fn read(config: &Config, member: &Endpoint) -> Result<Self, EngineError> {
         let (grpc, certificate_end) = Conn::dial(config, member).await?;
         Conn::log_in(&grpc, config, member).await?;
-        let status = allowed(grpc.call(Status {}).await)?;
-        let members = allowed(grpc.call(Members {}).await)?.map(|reply| reply.members);
+        let (status, members) = (grpc.call(Status {}).await, grpc.call(Members {}).await);
+        let mut wants_a_user =
+            [status.as_ref().err(), members.as_ref().err()].into_iter().flatten().any(wants_user);
+        if config.login.is_none() && !wants_a_user {
+            // The requests above need no user on some releases; a read of a key does.
+            let read = grpc.call(Range { key: b"leasehold".to_vec(), limit: 1, ..Range::default() }).await;
+            wants_a_user = read.is_err_and(|error| wants_user(&error));
+        }
+        let (status, members) = (allowed(status)?, allowed(members)?.map(|reply| reply.members));
         let metrics = metrics::read(config, member).await;
-        Ok(Self { grpc: Some(grpc), status, members, metrics, certificate_end })
+        Ok(Self { grpc: Some(grpc), status, members, metrics, wants_user: wants_a_user, certificate_end })
     }
 
     /// Sends a further request. `None`: the member refuses it, or does not answer.
@@ -80,6 +89,13 @@ impl MemberReport {
         };
         change(&mut status);
         let members = Some(vec![Member { id: 7, name: "a".to_owned(), is_learner: false }]);
-        Self { grpc: None, status: Some(status), members, metrics: None, certificate_end: None }
+        Self {
+            grpc: None,
+            status: Some(status),
+            members,
+            metrics: None,
+            wants_user: false,
+            certificate_end: None,
+        }
     }
 }

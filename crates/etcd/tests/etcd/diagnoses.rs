@@ -41,7 +41,7 @@ fn a_member_without_users_has_one_warning() {
     let rig = Rig::new();
     let all = diagnosed(rig.config.clone());
     assert_found(&all, "etcd-member", Severity::Good, "the leader");
-    assert_found(&all, "etcd-members", Severity::Good, "there are 1 members, of which 0 may fail");
+    assert_found(&all, "etcd-members", Severity::Good, "members: 1, of which may fail: 0");
     assert_found(&all, "etcd-user", Severity::Warning, "can take and delete locks");
     for found in &all {
         // On a busy machine the disk can be slow.
@@ -108,7 +108,7 @@ fn every_member_is_looked_at() {
     let all = diagnosed(config());
     assert_found(&about(&all, leader), "etcd-member", Severity::Good, "the leader");
     assert_found(&about(&all, (leader + 1) % 3), "etcd-member", Severity::Good, "a follower");
-    assert_found(&all, "etcd-members", Severity::Good, "there are 3 members, of which 1 may fail");
+    assert_found(&all, "etcd-members", Severity::Good, "members: 3, of which may fail: 1");
     assert_found(&all, "etcd-data", Severity::Good, "3 members have the same data");
     only(&all, "etcd-lag");
     let one = Config::new(vec![local(ports[leader])]);

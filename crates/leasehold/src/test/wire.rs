@@ -10,7 +10,8 @@ use std::{
 use leasehold_core::{
     AllAnswer, Answer, BoxFuture, Broken, Claim, Clock, Contact, Conversions, Diagnostic, Engine,
     EngineError, Followed, Guarantee, Hold, How, Inspect, Instant, Memo, MemoWrite, Memos, Name,
-    Notification, Profile, Release, Released, Renewed, Upgraded, View, Written, memory::MemoryEngine,
+    NoticeSender, Notification, Profile, Release, Released, Renewed, Upgraded, View, Watched, Written,
+    memory::MemoryEngine,
 };
 use tokio::sync::Notify;
 
@@ -322,5 +323,13 @@ impl Inspect for Wire {
             self.send(None)?;
             self.store.break_hold(name, token, force).await
         })
+    }
+
+    fn tell_changes<'a>(
+        &'a self,
+        watched: &'a Watched,
+        notices: &'a NoticeSender,
+    ) -> BoxFuture<'a, Result<(), EngineError>> {
+        self.store.tell_changes(watched, notices)
     }
 }

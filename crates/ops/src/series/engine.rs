@@ -78,7 +78,7 @@ impl<'a> EngineState<'a> {
     }
 
     /// What the last search for deadlocks and long waits found, over this engine and others. The looks of the search
-    /// must have had the location as the name of the engine. `None`: it is not known, for example because an engine
+    /// must have had the location as the name of the engine. `None`: it is not known, for example because this engine
     /// does not answer.
     pub const fn findings(mut self, findings: Option<&'a [Finding]>) -> Self {
         self.findings = findings;
@@ -137,11 +137,12 @@ fn write_name(text: &mut Exposition, labels: &Labels<'_>, at: SystemTime, view: 
 }
 
 fn longest_hold(view: &View) -> Option<Duration> {
-    view.holders.iter().filter_map(|holder| holder.held).max()
+    view.holders.iter().filter_map(|holder| holder.held.or(holder.held_at_least)).max()
 }
 
 fn longest_wait(view: &View) -> Option<Duration> {
-    view.waiters.iter().filter_map(|waiter| waiter.waiting).max()
+    let waits = view.waiters.iter().filter_map(|waiter| waiter.waiting.or(waiter.waiting_at_least));
+    waits.max()
 }
 
 /// The time since which something lasts that had lasted for `age` at the time of the look.

@@ -87,7 +87,7 @@ pub(super) static LONG_WAITS: Family = gauge(
 // Of all engines together.
 pub(super) static DEADLOCKS: Family = gauge(
     "leasehold_deadlocks",
-    "Deadlocks over all engines of this exporter; absent while one of the engines does not answer",
+    "Deadlocks over the engines of this exporter that answer; absent while none of them does",
 );
 
 // Of each selected name.

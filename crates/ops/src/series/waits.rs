@@ -7,9 +7,9 @@ use super::{
 };
 use crate::waits::{Finding, LongWaitCause};
 
-/// Adds the number of deadlocks that a search over all engines found. A deadlock can be over several engines, so this
-/// series has no label of an engine. Do not call this function when the result of the search is not known, for example
-/// because an engine does not answer: a deadlock that was over would look current.
+/// Adds the number of deadlocks that a search over all engines that answer found. A deadlock can be over several
+/// engines, so this series has no label of an engine. Do not pass a deadlock over an engine that does not answer any
+/// more: a deadlock that was over would look current. Do not call this function while no engine answers.
 pub fn write_deadlocks(text: &mut Exposition, findings: &[Finding]) {
     let deadlocks = findings.iter().filter(|finding| matches!(finding, Finding::Deadlock(_)));
     text.sample(&DEADLOCKS, &[], length_value(deadlocks.count()));

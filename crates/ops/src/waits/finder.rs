@@ -25,6 +25,17 @@ pub enum Finding {
     LongWait(Box<LongWait>),
 }
 
+impl Finding {
+    /// The labels of the engines of its claims. A label can come more than once.
+    pub fn engines(&self) -> impl Iterator<Item = &str> {
+        let (blocks, waiter) = match self {
+            Self::Deadlock(deadlock) => (deadlock.blocks.as_slice(), None),
+            Self::LongWait(long_wait) => (&[][..], Some(&long_wait.waiter)),
+        };
+        blocks.iter().map(|block| &block.waiter).chain(waiter).map(|party| party.engine.as_str())
+    }
+}
+
 /// Finds deadlocks and long waits in looks that follow one another.
 #[derive(Debug, Default)]
 pub struct Finder {
@@ -43,9 +54,10 @@ impl Finder {
         Self::default()
     }
 
-    /// Takes the next look at all engines, made at `now`. Returns the deadlocks whose claims have formed the same cycle
-    /// in every look for [`MIN_APART`] or longer, then the long waits. A look that failed must not be passed: call
-    /// `next` when all engines have answered.
+    /// Takes the next look at each engine that answers, made at `now`. Returns the deadlocks whose claims have formed
+    /// the same cycle in every look for [`MIN_APART`] or longer, then the long waits. A look that failed, or one of
+    /// before the failure, must not be passed: it could show a cycle that has ended. An engine without a look hides the
+    /// cycles over it, and lets no other cycle appear.
     pub fn next(&mut self, looks: &[Look<'_>], now: Instant) -> Vec<Finding> {
         let (mut found, mut seen) = (Vec::new(), HashMap::new());
         for deadlock in cycles(looks) {

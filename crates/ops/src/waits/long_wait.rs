@@ -107,9 +107,14 @@ impl LongWaits {
             found.extend(history.longest(&claims, queue, now));
             seen.insert(key, history);
         }
-        // The names that are free now: their holds have ended.
         for (key, mut history) in self.names.drain() {
-            history.end_missing(&[], now);
+            if looks.iter().any(|look| look.engine == key.0) {
+                // The name is free now: its holds have ended.
+                history.end_missing(&[], now);
+            } else {
+                // Nobody knows when they end.
+                history.holds.clear();
+            }
             history.waits.clear();
             if !history.ended.is_empty() && seen.len() < MAX_NAMES {
                 seen.insert(key, history);

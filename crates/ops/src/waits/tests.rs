@@ -348,6 +348,24 @@ fn watch(fifo: bool, minutes: u64, queue: impl Fn(u64) -> Lock) -> Option<LongWa
     last
 }
 
+/// Between two looks at an engine that is away, nobody knows how long its holds last.
+#[test]
+fn an_outage_is_no_end_of_a_hold() {
+    let (mut finder, start, mut last) = (Finder::new(), Instant::now(), Vec::new());
+    for minute in 0..12 {
+        let mut lock = Lock::new("a").held(X, actor(1)).waits_as("victim", Some(X), None);
+        lock.0.holders[0].held = Some(Duration::from_secs(5 + 60 * minute));
+        lock.0.waiters[0].waiting = Some(Duration::from_secs(60 * minute));
+        let (all, at) = ([lock.0], start + Duration::from_secs(60 * minute));
+        last = finder.next(&[look(&all)], at);
+        let other = Look { engine: "other", fifo: true, views: &[] };
+        assert!(finder.next(&[other], at + Duration::from_secs(30)).is_empty());
+    }
+    let [Finding::LongWait(long_wait)] = &last[..] else { panic!("{last:?}") };
+    assert_eq!(long_wait.typical, None, "no hold was seen to end");
+    assert!(matches!(&long_wait.cause, LongWaitCause::Hold(_)), "{long_wait:?}");
+}
+
 /// A name that a new claim holds each minute, and for which `victim` waits.
 fn each_minute(minute: u64) -> Lock {
     let mut lock = Lock::new("a").held(X, actor(minute + 1)).waits_as("victim", Some(X), None);

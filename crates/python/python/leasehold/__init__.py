@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from leasehold._all import All
     from leasehold._election import Election, LeaderWatch
     from leasehold._once import Once, Ran, current_guard
-    from leasehold._view import Diagnostic, Finding, Guarantee, Holder, Leader, Leadership, View, Waiter
+    from leasehold._view import Diagnostic, Finding, Guarantee, Holder, HolderProcess, Leader, Leadership, View, Waiter
 
 __all__ = [
     "All",
@@ -43,6 +43,7 @@ __all__ = [
     "Guard",
     "Guards",
     "Holder",
+    "HolderProcess",
     "InvalidArgument",
     "Leader",
     "LeaderWatch",
@@ -73,6 +74,7 @@ _LATER = {
     "Finding": "_view",
     "Guarantee": "_view",
     "Holder": "_view",
+    "HolderProcess": "_view",
     "Leader": "_view",
     "LeaderWatch": "_election",
     "Leadership": "_view",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from leasehold._errors import Busy
-from leasehold._in_tasks import InTasks
 from leasehold._leasehold import All as _All, Guards
 
 if TYPE_CHECKING:
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from leasehold._request import Seconds
 
 
-class All(InTasks, _All):
+class All(_All):
     """A request for several names: all or none. ``locks.all()`` begins one; each method adds a name.
 
     The names are acquired in one order, whatever the order of the calls, so two such requests never wait for each
@@ -114,12 +113,6 @@ class All(InTasks, _All):
             return await self.acquire_async(0)
         except Busy:
             return None
-
-    async def __aenter__(self) -> Guards:
-        task = self._blocks.current_task()
-        guards = await self.acquire_async()
-        self._blocks.enter(guards, task)
-        return guards
 
     def __reduce__(self) -> Any:
         locks, entries, options = self._request

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional
 
 from leasehold._errors import Busy
-from leasehold._in_tasks import InTasks
 from leasehold._leasehold import Election as _Election, Leading, Watch as _Watch
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from leasehold._view import Leader, Leadership
 
 
-class Election(InTasks, _Election):
+class Election(_Election):
     """A leader election: an exclusive hold of a name, whose holder publishes a value. ``locks.election`` makes one.
 
     As a context manager it campaigns, and resigns at the end of the block:
@@ -102,12 +101,6 @@ class Election(InTasks, _Election):
         held 10.0.0.7:8080
         """
         return LeaderWatch(self)
-
-    async def __aenter__(self) -> Leading:
-        task = self._blocks.current_task()
-        leading = await self.campaign_async()
-        self._blocks.enter(leading, task)
-        return leading
 
     def __reduce__(self) -> Any:
         locks, name, options = self._request

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional
 
 if TYPE_CHECKING:
-    from leasehold._leasehold import Locks
+    from leasehold._leasehold import Guard, Locks
 
 
 class LockError(Exception):
@@ -145,8 +145,21 @@ def from_native(
     locks: Optional[Locks],
 ) -> LockError:
     """The exception for an error of the library."""
+    # The options of `connect` are methods in Rust.
+    message = message.replace("Connect::", "the argument ")
     error_class = _CLASSES.get(kind, LockError)
     return error_class(message, kind=kind, name=name, engine=engine, reason=reason, locks=locks)
+
+
+def lost_error(guard: Guard, reason: str) -> LockLost:
+    """The exception of a block whose hold was lost."""
+    return LockLost(
+        f"the hold of {guard.name!r} with token {guard.token} was lost: {reason}",
+        kind="lost",
+        name=guard.name,
+        engine=guard.engine,
+        reason=reason,
+    )
 
 
 def _rebuild(

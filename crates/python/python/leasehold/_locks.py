@@ -48,6 +48,14 @@ def connect(
     It checks the URL and contacts no server. Make one ``Locks`` for each engine, and use it from all threads, tasks
     and forked children.
 
+    * ``owner``: the text of holds and waiters that others see; by default ``user@host:pid``.
+    * ``prefix``: what stands before each name in the keys or tables of the engine. ``schema``: the schema of the tables
+      on PostgreSQL, the database on MySQL. ``password``: in the place of one in the URL.
+    * ``connect_timeout``: for how long a server that was never reached is tried, 5 s by default.
+    * ``max_connections``: to PostgreSQL and MySQL.
+    * ``max_waiting``: how many requests of this process may wait for one name; one more is :class:`Busy` at once.
+    * ``when_unreachable``: ``"wait"`` (the default) or ``"fail"``: what requests do while the engine cannot be reached.
+
     >>> import leasehold
     >>> locks = leasehold.connect("memory:", owner="shop, node 3")
     >>> locks.engine
@@ -90,8 +98,17 @@ class Locks(_Locks):
     ) -> Request:
         """A request for the exclusive hold of ``name``.
 
-        ``ttl``: the lease time, 30 s by default. ``wait``: how long to wait; by default until the grant. ``at_least``:
-        the name stays taken for that long. Durations are seconds, or a ``timedelta``.
+        Durations are seconds, or a ``timedelta``. A wrong value raises :class:`InvalidArgument` at this call.
+
+        * ``ttl``: the lease time, 30 s by default: how long others wait after this process died.
+        * ``wait``: how long to wait; by default until the grant. 0: one try.
+        * ``at_least``: the name stays taken for that long after the grant, also after the release.
+        * ``owner``: the text that others see, or an :class:`Owner`, which takes its locks again.
+        * ``renew``: whether the lease is renewed in the background. ``renew_every``: how often, from a twentieth to
+          half of the ttl; by default a third.
+        * ``max_hold``: the hold is lost after that time.
+        * ``attempts``: tries so many times, and does not enter the queue.
+        * ``max_waiting``: how many requests of this process may wait for the name; one more is :class:`Busy` at once.
 
         >>> import leasehold
         >>> locks = leasehold.connect("memory:")
@@ -251,7 +268,9 @@ class Locks(_Locks):
         await self._ping()
 
     def close(self, limit: Seconds = 5.0) -> int:
-        """Ends all holds and waits, and returns how many ends were not confirmed within ``limit``.
+        """Ends all waits, waits until the holds are released, and returns how many were not within ``limit``.
+
+        It does not release what the program still holds: stop the work before.
 
         >>> import leasehold
         >>> leasehold.connect("memory:").close()

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 class Lost(threading.Event):
     """Set when the hold is lost, before anybody else can be granted the name. ``await`` gives the reason.
 
-    Any number of threads and tasks may wait for it. It does not keep the hold. It is never set, and an ``await`` in
-    progress never ends, after the hold was released or its guard was dropped.
+    Any number of threads and tasks may wait for it. It does not keep the hold. It is set before a call or a block
+    raises ``LockLost``, and before a task is cancelled for the loss. It is never set, and an ``await`` in progress
+    never ends, after the hold was released without a loss, or its guard was dropped.
 
     >>> import leasehold
     >>> with leasehold.connect("memory:").mutex("order/17") as guard:
@@ -30,10 +31,10 @@ class Lost(threading.Event):
         #: Why the hold was lost, as one word: ``"lapsed"``. ``None`` until then.
         self.reason: Optional[str] = None
         self._guard = weakref.ref(guard)
-        if not guard.released:
-            guard.on_lost(self._tell)
-        elif guard._loss is not None:
+        if guard._loss is not None:
             self._tell(guard._loss)
+        elif not guard.released:
+            guard._set_on_loss(self._tell)
 
     def _tell(self, reason: str) -> None:
         self.reason = reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, NamedTuple, Optional, TypeVar, Union, cast
 
-from leasehold._errors import LockError, LockLost
+from leasehold._errors import LockError
 from leasehold._leasehold import Guard, Once as _Once
 
 if TYPE_CHECKING:
@@ -40,10 +40,14 @@ class Once:
     The first call for the key does the work under a lock and stores its result for ``keep`` seconds. A repeat receives
     that result, and waits for it while the work runs. Work that raises stores nothing, and the next call runs.
 
-    The result must be ``bytes``, unless ``encode`` makes bytes or text of it, and ``decode`` the result of bytes:
+    The result must be ``bytes`` or ``None``, unless ``encode`` makes bytes or text of it, and ``decode`` the result of
+    bytes. ``None`` is stored as an empty result, and each empty result is returned as ``None``:
 
     >>> import json, leasehold
     >>> locks = leasehold.connect("memory:once")
+    >>> locks.once("mail-17").run(lambda: None)
+    >>> locks.once("mail-17").stored()
+    b''
     >>> order = locks.once("order-17", encode=json.dumps, decode=json.loads)
     >>> [order.run(lambda: {"receipt": receipt}) for receipt in (1, 2)]
     [{'receipt': 1}, {'receipt': 1}]
@@ -106,6 +110,9 @@ class Once:
         except Exception:
             _ignore_errors(native._give_up(turn).wait)
             raise
+        except BaseException:
+            _abandon(turn)
+            raise
         try:
             native._store(turn, encoded).wait()
         except LockError as error:
@@ -146,6 +153,9 @@ class Once:
             except LockError:
                 pass
             raise
+        except BaseException:
+            _abandon(turn)
+            raise
         try:
             await native._store(turn, encoded)
         except LockError as error:
@@ -153,14 +163,14 @@ class Once:
         return Ran(self._decoded(encoded), False)
 
     def stored(self) -> Any:
-        """The stored result; ``None`` if there is none. One request, and nothing runs.
+        """The stored result; ``None`` if there is none, ``b""`` of work without a result. One request, and nothing
+        runs.
 
         >>> import leasehold
         >>> leasehold.connect("memory:stored").once("order-17").stored() is None
         True
         """
-        stored = self._native_of((), {})._stored().wait()
-        return None if stored is None else self._decoded(stored)
+        return self._decoded_record(self._native_of((), {})._stored().wait())
 
     async def stored_async(self) -> Any:
         """:meth:`stored`, for tasks.
@@ -169,8 +179,7 @@ class Once:
         >>> asyncio.run(leasehold.connect("memory:stored-async").once("order-17").stored_async()) is None
         True
         """
-        stored = await self._native_of((), {})._stored()
-        return None if stored is None else self._decoded(stored)
+        return self._decoded_record(await self._native_of((), {})._stored())
 
     def __call__(self, function: Function) -> Function:
         import inspect
@@ -195,16 +204,26 @@ class Once:
         return _Once(self._locks, cast(Callable[..., str], self._key)(*args, **kwargs), **self._options)
 
     def _encoded(self, value: Any) -> bytes:
+        if value is None and self._encode is None and self._decode is None:
+            return b""
         encoded = value if self._encode is None else self._encode(value)
         if isinstance(encoded, str) and self._encode is not None:
             return encoded.encode()
         if not isinstance(encoded, bytes):
             remedy = "encode must return bytes or str" if self._encode else "give encode= and decode= to once()"
-            raise TypeError(f"the result to store must be bytes, not {type(encoded).__name__}: {remedy}")
+            raise TypeError(
+                f"the work ran, and nothing is stored: the result to store must be bytes, not "
+                f"{type(encoded).__name__}: {remedy}"
+            )
         return encoded
 
     def _decoded(self, stored: bytes) -> Any:
-        return stored if self._decode is None else self._decode(stored)
+        if self._decode is None:
+            return stored or None
+        return self._decode(stored)
+
+    def _decoded_record(self, stored: Optional[bytes]) -> Any:
+        return stored if stored is None or self._decode is None else self._decode(stored)
 
     def __reduce__(self) -> Any:
         return (_rebuild, (type(self), self._locks, self._key, self._encode, self._decode, self._options))
@@ -260,39 +279,32 @@ class _Working:
         _guard().reset(self.token)
 
 
+def _abandon(turn: Guard) -> None:
+    """Begins the release of work that was interrupted, and does not wait for the answer: the next run is told.
+
+    The exception may live on, in a task or a log; its traceback refers to the guard, which would be held until then.
+    """
+    try:
+        if not turn.released:
+            turn.release_async().close()
+    except LockError:
+        # In a forked child: the run is its parent's.
+        pass
+
+
 async def _run_under(guard: Guard, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
-    """Runs the coroutine in a task of its own, which is cancelled when the hold is lost."""
-    import asyncio
+    """Runs the coroutine, and cancels it when the hold is lost."""
+    from leasehold._loops import is_in_trio
 
     async def work() -> Any:
-        return await function(*args, **kwargs)
+        with _Working(guard):
+            return await function(*args, **kwargs)
 
-    with _Working(guard):
-        task = asyncio.ensure_future(work())
-    reasons: list[str] = []
-
-    def cancel(reason: str) -> None:
-        reasons.append(reason)
-        task.cancel()
-
-    lost = guard._lost()
-    lost.start(cancel)
-    try:
-        await asyncio.wait([task])
-    except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.wait([task])
-        raise
-    finally:
-        lost.close()
-    if reasons and task.cancelled():
-        raise LockLost(
-            f"the work that is done one time was cancelled: the hold of {guard.name!r} was lost: {reasons[0]}",
-            kind="lost",
-            name=guard.name,
-            reason=reasons[0],
-        )
-    return task.result()
+    if is_in_trio():
+        from leasehold._trio import run_under
+    else:
+        from leasehold._under_guard import run_under
+    return await run_under(guard, work)
 
 
 def _ignore_errors(call: Callable[[], Any]) -> None:

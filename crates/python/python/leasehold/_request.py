@@ -7,14 +7,13 @@ from datetime import timedelta
 from typing import Any, Callable, Optional, TypeVar, Union, cast
 
 from leasehold._errors import Busy
-from leasehold._in_tasks import InTasks
 from leasehold._leasehold import Guard, Request as _Request
 
 Seconds = Union[float, timedelta]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Request(InTasks, _Request):
+class Request(_Request):
     """A request for a lock. It holds nothing, and can be used any number of times, by threads and tasks.
 
     It is a context manager (``with`` and ``async with``) and a decorator of functions and coroutines:
@@ -53,7 +52,7 @@ class Request(InTasks, _Request):
         >>> asyncio.run(main())
         'order/17'
         """
-        guard: Guard = await self._acquire(wait, id(self._blocks.current_task()))
+        guard: Guard = await self._acquire(wait)
         return guard
 
     async def try_acquire_async(self) -> Optional[Guard]:
@@ -71,12 +70,6 @@ class Request(InTasks, _Request):
             guard: Guard = await self._try_acquire()
         except Busy:
             return None
-        return guard
-
-    async def __aenter__(self) -> Guard:
-        task = self._blocks.current_task()
-        guard: Guard = await self._acquire(None, id(task))
-        self._blocks.enter(guard, task, lambda: _Entered(self, id(task)))
         return guard
 
     def __call__(self, function: Function) -> Function:
@@ -99,17 +92,3 @@ class Request(InTasks, _Request):
                 return function(*args, **kwargs)
 
         return cast(Function, locked)
-
-
-class _Entered:
-    """Records that a task is in a block, until it is dropped."""
-
-    __slots__ = ("_key", "_request")
-
-    def __init__(self, request: Request, key: int) -> None:
-        self._request = request
-        self._key = key
-        request._enter(key)
-
-    def __del__(self) -> None:
-        self._request._leave(self._key)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Optional
 from weakref import ref
 
 import trio
 from trio import lowlevel
 
-from leasehold._blocks import lost_error, release, release_unawaited
-from leasehold._errors import LockLost
+from leasehold._errors import LockLost, lost_error
 from leasehold._leasehold import WakeQueue
+from leasehold._under_guard import lost_work_error, release, release_unawaited, tell_loss
 
 if TYPE_CHECKING:
     from leasehold._leasehold import Guard, Operation
@@ -86,17 +87,28 @@ class _Resumption:
         return lowlevel.Abort.SUCCEEDED
 
 
+async def run_under(guard: Guard, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Runs ``work`` in a scope that is cancelled when the hold is lost."""
+    loss = _Loss(guard, trio.CancelScope())
+    lost = guard._lost()
+    lost.start(loss)
+    try:
+        with loss.scope:
+            return await work()
+    finally:
+        lost.close()
+    # Only a loss cancels this scope.
+    raise lost_work_error(guard, loss.reason or "gone")
+
+
 class TrioBlock:
     """A block that a task of trio is in: a loss of the hold cancels the scope of the block."""
 
-    __slots__ = ("guard", "entered", "task", "_loss", "_watch")
+    __slots__ = ("guard", "_loss", "_watch")
 
-    def __init__(self, guard: Guard, task: Any) -> None:
+    def __init__(self, guard: Guard) -> None:
         self.guard = guard
-        #: Ends when it is dropped.
-        self.entered: Any = None
-        self.task = ref(task)
-        self._loss = _Loss(trio.CancelScope())
+        self._loss = _Loss(guard, trio.CancelScope())
         self._watch = guard._lost()
         self._watch.start(self._loss)
         if self._loss.reason is not None:
@@ -131,12 +143,14 @@ class TrioBlock:
 class _Loss:
     """What a block is told of a loss."""
 
-    __slots__ = ("reason", "scope")
+    __slots__ = ("guard", "reason", "scope")
 
-    def __init__(self, scope: trio.CancelScope) -> None:
+    def __init__(self, guard: Guard, scope: trio.CancelScope) -> None:
+        self.guard = ref(guard)
         self.reason: Optional[str] = None
         self.scope = scope
 
     def __call__(self, reason: str) -> None:
         self.reason = reason
+        tell_loss(self.guard(), reason)
         self.scope.cancel()

@@ -7,6 +7,27 @@ from typing import Any, Optional
 
 
 @dataclass(frozen=True)
+class HolderProcess:
+    """The process of a holder on this machine.
+
+    >>> import leasehold
+    >>> leasehold.HolderProcess(17, "T").halted
+    True
+    """
+
+    #: Its pid, as this process sees it.
+    pid: int
+    #: The letter of its state in ``/proc/PID/stat``: ``"S"`` sleeping, ``"T"`` stopped by a signal. ``None``: unknown.
+    state: Optional[str]
+
+    @property
+    def halted(self) -> bool:
+        """Whether it does not run until somebody else lets it: it was stopped by a signal or a debugger, or is in a
+        wait that no signal interrupts."""
+        return self.state in ("T", "t", "D")
+
+
+@dataclass(frozen=True)
 class Holder:
     """A holder as seen from outside. Times are in seconds; ``None``: the engine does not tell.
 
@@ -33,6 +54,19 @@ class Holder:
     foreign: bool
     #: ``"exclusive"``, ``"shared"`` or ``"permit"``.
     mode: Optional[str]
+    #: Whether an operator broke the hold without force. The name is free when the holder releases it, and at the latest
+    #: when ``remaining`` has passed: a broken hold is not renewed.
+    broken: bool
+    #: The time to which each renewal extends the lease, where the engine stores that time.
+    ttl: Optional[float]
+    #: How long ago, at least, the lease was extended last. Most engines store only the end of a lease: then it is
+    #: ``None``.
+    since_renewal: Optional[float]
+    #: By how much, at least, a renewal is overdue: the holder hangs, is stopped or is cut off, or nobody renews the
+    #: hold. ``None``: this is not known, or no renewal is overdue.
+    overdue: Optional[float]
+    #: The process that holds, where the engine tells it and the process can be seen from here: on files.
+    process: Optional[HolderProcess]
 
 
 @dataclass(frozen=True)
@@ -178,16 +212,22 @@ def view_of(
     name: str,
     key: str,
     mode: Optional[str],
-    holders: list[tuple[Any, ...]],
+    holders: list[tuple[tuple[Any, ...], tuple[Any, ...]]],
     waiters: list[tuple[Any, ...]],
     lineage: Optional[str],
     problem: Optional[str],
     note: Optional[str],
 ) -> View:
     """The view of a name, from the parts that the library gives."""
-    holders_seen = tuple(Holder(*holder) for holder in holders)
+    holders_seen = tuple(_holder_of(*parts) for parts in holders)
     waiters_seen = tuple(Waiter(*waiter) for waiter in waiters)
     return View(name, key, mode, holders_seen, waiters_seen, lineage, problem, note)
+
+
+def _holder_of(told: tuple[Any, ...], lease: tuple[Any, ...]) -> Holder:
+    *times, process = lease
+    parts = [*told, *times, None if process is None else HolderProcess(*process)]
+    return Holder(*parts)
 
 
 def guarantee_of(level: str, findings: list[tuple[str, str, str, str]], notes: list[str]) -> Guarantee:

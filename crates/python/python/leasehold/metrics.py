@@ -82,7 +82,11 @@ def install(registry: Optional[CollectorRegistry] = None) -> Collector:
         from prometheus_client import REGISTRY
 
         registry = REGISTRY
-    record_metrics()
+    if record_metrics():
+        import warnings
+
+        message = "the series do not contain the locks that were connected before: call install() before connect()"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
     collector = Collector()
     registry.register(collector)
     return collector

@@ -3,10 +3,10 @@
 -- KEYS 2 lock
 -- ARGV 1 side
 -- Answers {server time in us, seen, server time in us, holders, waiters} or {server time in us, layout}; a holder is
--- {id, mode, count, limit, token, since us, remaining ms, owner, state}, with the state foreign for another program, or
--- "stale <ms>" if its value is a time that has been over for so long, see stale.lua; a waiter is
--- {id, owner, since us, mode, count, limit}, or {id, owner, 0, '', 0, 0} for another program. A hold whose record or
--- entry somebody deleted has the owner '' and the time 0, and without an entry the token 0.
+-- {id, mode, count, limit, token, since us, remaining ms, owner, state}, with the state foreign for another program,
+-- "stale <ms>" if its value is a time that has been over for so long, see stale.lua, or "no lock" if it is no lock; a
+-- waiter is {id, owner, since us, mode, count, limit}, or {id, owner, 0, '', 0, 0} for another program. A hold whose
+-- record or entry somebody deleted has the owner '' and the time 0, and without an entry the token 0.
 local name = load(KEYS[2], ARGV[1])
 if not name then
   return { now_us, 'layout' }
@@ -52,6 +52,9 @@ for _, row in ipairs(foreign_holders(name, is_ours)) do
   local id, mode, remaining, owner = unpack(row)
   local over = overdue(name)
   local state = over and 'stale ' .. int(over) or 'foreign'
+  if name.is_no_lock and not is_other_layout(name) and remaining == -1 then
+    state = 'no lock' -- probably no lock at all: claims are refused, see one_claim.lua
+  end
   table.insert(holders, { id:sub(1, SHOWN_BYTES), mode, 1, 0, 0, 0, remaining, owner, state })
 end
 

@@ -107,6 +107,14 @@ fn a_foreign_key_without_expiry_is_a_misconfiguration() {
         assert!(error.is_misconfigured() && error.to_string().contains("not a string"), "{error}");
     }
     assert_eq!(rig.command(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
+    let listed = locks.list_blocking("").unwrap();
+    for view in [&listed[0], &locks.show_blocking("a").unwrap()] {
+        assert!(view.problem.as_ref().is_some_and(|problem| problem.contains("not a string")), "{view:?}");
+        assert!(view.note.is_some() && view.holders.iter().all(|holder| holder.foreign), "{view:?}");
+    }
+    rig.command(&["PEXPIRE", "lock:a", "600000"]);
+    assert_eq!(locks.list_blocking("").unwrap()[0].problem, None, "it ends by itself");
+    rig.command(&["PERSIST", "lock:a"]);
     let waiting = std::thread::spawn(move || request.acquire_within(PATIENCE));
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
     rig.command(&["DEL", "lock:a"]);

@@ -20,7 +20,9 @@
   }
   function tick() {
     const now = Date.now() + skew;
-    for (const time of document.querySelectorAll("time[data-since]")) set(time, short(now - time.dataset.since));
+    for (const time of document.querySelectorAll("time[data-since]")) {
+      set(time, (time.dataset.longer ? ">" : "") + short(now - time.dataset.since));
+    }
     for (const time of document.querySelectorAll("time[data-until]")) set(time, short(time.dataset.until - now));
   }
   setInterval(tick, 1000);
@@ -57,7 +59,7 @@
   const connection = document.getElementById("connection");
   let source = null;
 
-  function moment(cell, kind, at, none) {
+  function moment(cell, kind, at, none, longer) {
     const time = cell.firstElementChild;
     if (at === null) return set(cell, none);
     if (!time || time.tagName !== "TIME" || !(kind in time.dataset)) {
@@ -67,6 +69,9 @@
     } else if (time.dataset[kind] !== String(at)) {
       time.dataset[kind] = at;
     }
+    // The engine does not tell when it began, so it may last longer.
+    if (longer) cell.firstElementChild.dataset.longer = "yes";
+    else delete cell.firstElementChild.dataset.longer;
   }
   function fill(data) {
     let row = rows.get(data.link);
@@ -88,10 +93,10 @@
     set(cell[2], data.mode);
     set(cell[3], data.holder);
     set(cell[4], data.token);
-    moment(cell[5], "since", data.held, "-");
+    moment(cell[5], "since", data.held, "-", data.held_longer);
     moment(cell[6], "until", data.until, data.end);
     set(cell[7], String(data.waiting));
-    moment(cell[8], "since", data.oldest, "-");
+    moment(cell[8], "since", data.oldest, "-", data.oldest_longer);
   }
   function arrange(order) {
     const wanted = new Set(order);

@@ -42,6 +42,8 @@ pub(crate) struct Access {
     pub(crate) breaking: Tokens,
     pub(crate) proxy: Option<Proxy>,
     pub(crate) sessions: Sessions,
+    /// Whether holds can be broken at all.
+    pub(crate) allows_breaks: bool,
     /// Whether the connections are encrypted by this server.
     pub(crate) is_encrypted: bool,
 }
@@ -51,7 +53,7 @@ impl Access {
     pub(crate) fn new(hosts: Hosts, key: ProcessKey) -> Self {
         let sessions = Sessions::default();
         let (view, breaking) = (Tokens::default(), Tokens::default());
-        Self { hosts, key, view, breaking, proxy: None, sessions, is_encrypted: false }
+        Self { hosts, key, view, breaking, proxy: None, sessions, allows_breaks: true, is_encrypted: false }
     }
 
     /// Whether requests without any proof of identity may read.
@@ -69,7 +71,8 @@ impl Access {
         let breaker = self.breaking.user(&self.key, token);
         let viewer = self.view.user(&self.key, token);
         match (breaker, viewer) {
-            (Some(user), _) => Some(Identity::new(user, how, Role::Break)),
+            (Some(user), _) if self.allows_breaks => Some(Identity::new(user, how, Role::Break)),
+            (Some(user), _) => Some(Identity::new(user, how, Role::View)),
             (None, Some(user)) => Some(Identity::new(user, how, Role::View)),
             (None, None) => None,
         }

@@ -13,7 +13,7 @@ use super::{or_dash, page as whole_page, since, until, waits};
 use crate::{
     guard::Identity,
     html::{Html, visible},
-    row::Row,
+    row::{Row, Since},
     state::Shared,
     table::{Query, Selection, Sort},
     time::now_ms,
@@ -29,12 +29,12 @@ pub(crate) struct Cells {
     mode: String,
     holder: String,
     token: String,
-    held_since: Option<u64>,
+    held_since: Option<Since>,
     until: Option<u64>,
     /// What is shown if the end is not a time.
     end: &'static str,
     waiting: usize,
-    oldest_wait: Option<u64>,
+    oldest_wait: Option<Since>,
 }
 
 impl Cells {
@@ -64,11 +64,13 @@ impl Cells {
             "mode": self.mode,
             "holder": visible(&self.holder),
             "token": self.token,
-            "held": self.held_since,
+            "held": self.held_since.map(|since| since.at),
+            "held_longer": self.held_since.is_some_and(|since| since.is_latest),
             "until": self.until,
             "end": self.end,
             "waiting": self.waiting,
-            "oldest": self.oldest_wait,
+            "oldest": self.oldest_wait.map(|since| since.at),
+            "oldest_longer": self.oldest_wait.is_some_and(|since| since.is_latest),
         })
     }
 
@@ -89,7 +91,7 @@ impl Cells {
 /// How much there is, in one line.
 pub(crate) fn status(selection: &Selection) -> String {
     let Selection { names, matching, waiting, .. } = selection;
-    format!("{names} names in use, {matching} of them match, {waiting} requests wait for these.")
+    format!("Names in use: {names}, matching: {matching}, requests that wait for these: {waiting}.")
 }
 
 pub(crate) async fn page(

@@ -17,6 +17,7 @@ use axum::{
 use crate::{
     guard::{How, Identity, Role},
     html::Html,
+    row::Since,
     time::{rfc3339, short},
 };
 
@@ -65,11 +66,15 @@ pub(crate) fn refusal(status: StatusCode, why: &str) -> Response {
 }
 
 /// A time that passed since a moment, which the script keeps up to date.
-fn since(html: &mut Html, since: Option<u64>, now: u64) {
+fn since(html: &mut Html, since: Option<Since>, now: u64) {
     match since {
-        Some(since) => {
-            html.raw("<time data-since=\"").text(since).raw("\" title=\"since ").text(rfc3339(since));
-            html.raw("\">").text(short(now.saturating_sub(since))).raw("</time>");
+        Some(Since { at, is_latest }) => {
+            html.raw("<time data-since=\"").text(at);
+            html.raw(if is_latest { "\" data-longer=\"yes" } else { "" });
+            html.raw(if is_latest { "\" title=\"seen since " } else { "\" title=\"since " })
+                .text(rfc3339(at));
+            html.raw("\">").text(if is_latest { ">" } else { "" });
+            html.text(short(now.saturating_sub(at))).raw("</time>");
         }
         None => drop(html.raw("-")),
     }

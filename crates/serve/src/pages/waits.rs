@@ -11,7 +11,7 @@ use crate::{
     guard::Identity,
     html::{Html, link},
     picture::{self, Locked},
-    state::{Search, Shared},
+    state::Shared,
     time::{clock, millis, short},
 };
 
@@ -32,24 +32,30 @@ impl Summary {
 }
 
 pub(crate) fn summary(shared: &Shared) -> Summary {
+    if let Some(waits) = shared.known_waits() {
+        let away = match waits.away.len() {
+            0 => String::new(),
+            1 => format!("; not known of {}, which is away", waits.away[0]),
+            _ => format!("; not known of {}, which are away", waits.away.join(", ")),
+        };
+        return Summary { text: counts(&waits.findings) + &away, is_wrong: !waits.findings.is_empty() };
+    }
     let search = shared.search();
-    let is_wrong = !search.findings.is_empty();
-    let text = match (shared.current_search(), search.at) {
-        (Some(_), _) => counts(&search),
-        (None, None) => "Deadlocks and long waits are not known yet".to_owned(),
-        (None, Some(at)) => {
-            let found = counts(&search);
-            format!("{found} at {}; not known since then, because an engine is away", clock(at))
+    let text = match search.at {
+        None => "Deadlocks and long waits are not known yet".to_owned(),
+        Some(at) => {
+            let found = counts(&search.findings);
+            format!("{found} at {}; not known since then, because no engine answers", clock(at))
         }
     };
-    Summary { text, is_wrong }
+    Summary { text, is_wrong: !search.findings.is_empty() }
 }
 
 /// How many deadlocks and long waits there are.
-fn counts(search: &Search) -> String {
+fn counts(findings: &[Finding]) -> String {
     let is_deadlock = |finding: &&Finding| matches!(finding, Finding::Deadlock(_));
-    let deadlocks = search.findings.iter().filter(is_deadlock).count();
-    let long_waits = search.findings.len() - deadlocks;
+    let deadlocks = findings.iter().filter(is_deadlock).count();
+    let long_waits = findings.len() - deadlocks;
     let number = |count: usize, one: &str| match count {
         0 => format!("no {one}"),
         1 => format!("1 {one}"),
@@ -74,20 +80,21 @@ pub(crate) async fn page(
     let looks: Vec<_> = shared.engines.iter().map(|engine| engine.look()).collect();
     let each = shared.engines.iter().zip(&looks);
     let all: Vec<_> = each.map(|(engine, look)| engine.wait_look(look)).collect();
-    let (blocks, search) = (blocks(&all), shared.search());
+    let (blocks, known) = (blocks(&all), shared.known_waits());
     let mut html = Html::new();
     html.raw("<p>").text(&summary(&shared).text);
-    if let Some(at) = shared.current_search().and_then(|search| search.at) {
-        html.raw(", seen at ").text(clock(at));
+    if let Some(waits) = &known {
+        html.raw(", seen at ").text(clock(waits.at));
     }
     html.raw(". A cycle counts when it is there for a second.</p>");
-    if !search.findings.is_empty() {
-        wrong(&mut html, &search, &shared);
+    let findings = known.map_or_else(|| shared.search().findings.clone(), |waits| waits.findings);
+    if !findings.is_empty() {
+        wrong(&mut html, &findings, &shared);
     }
     if blocks.is_empty() {
         html.raw("<p>Nobody waits.</p>");
     } else {
-        let deadlocks = search.findings.iter().filter_map(|finding| match finding {
+        let deadlocks = findings.iter().filter_map(|finding| match finding {
             Finding::Deadlock(deadlock) => Some(deadlock),
             _ => None,
         });
@@ -102,9 +109,9 @@ pub(crate) async fn page(
 }
 
 /// The findings, with what to do.
-fn wrong(html: &mut Html, search: &Search, shared: &Shared) {
+fn wrong(html: &mut Html, findings: &[Finding], shared: &Shared) {
     html.raw("<h2>What is wrong</h2><ul>");
-    for finding in &search.findings {
+    for finding in findings {
         html.raw("<li class=\"warning\">")
             .text(finding)
             .raw(". What to do: ")

@@ -161,6 +161,8 @@ fn a_page_without_allow_break_breaks_nothing() {
         [("engine", "main"), ("name", "job"), ("token", &*number), ("reason", "r"), ("force", "yes")];
     assert_eq!(site.post("/break", &[(breaker.0, &breaker.1)], &fields).status, 403);
     assert!(hold.check());
+    let page = site.get("/", &[(breaker.0, &breaker.1)]).body;
+    assert!(page.contains(", may read") && !page.contains("may break"), "{page}");
 }
 
 #[test]

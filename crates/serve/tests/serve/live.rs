@@ -29,7 +29,7 @@ fn changes_are_pushed_and_nothing_else() {
     let event = events.next().unwrap();
     assert_eq!(names(&event), ["first"]);
     assert_eq!(event["order"].as_array().unwrap().len(), 1);
-    assert_eq!(event["engines"][0]["state"], "up to date");
+    events.until(|event| event["engines"][0]["state"] == "up to date, changes are pushed");
     let second = site.hold("second");
     let event = events.until(|event| !names(event).is_empty());
     assert_eq!(names(&event), ["second"], "the row of the other hold is not sent again");
@@ -60,10 +60,11 @@ fn waits_grants_and_ends_are_in_the_history() {
     let locks = site.others[0].clone();
     let waiter = std::thread::spawn(move || locks.mutex("job").blocking().acquire().unwrap());
     site.until_shown("/name?engine=main&name=job", &[], "<td>1</td><th scope=\"row\">");
-    site.until_shown("/", &[], "1 requests wait for these");
-    // Two more looks, so that the wait that the history tells is one of a second or more.
+    site.until_shown("/", &[], "requests that wait for these: 1");
+    // The wait that the history tells is one of a second or more.
     let mut events = Events::follow(site.address(), "/events", &[]);
-    (0..3).for_each(|_| drop(events.next().unwrap()));
+    let begin = events.next().unwrap()["now"].as_u64().unwrap();
+    events.until(|event| event["now"].as_u64().unwrap() >= begin + 2000);
     drop(holder);
     let granted = waiter.join().unwrap();
     site.until_shown("/history?kind=granted", &[], ">job<");
@@ -106,13 +107,19 @@ fn an_engine_that_is_away_shows_what_was_seen_last() {
     assert_eq!(event["engines"][0]["is_away"], false);
     let page = site.until_shown("/", &[], "away, seen ");
     assert!(page.contains(">kept<"), "{page}");
-    let unknown = "not known since then, because an engine is away";
+    let unknown = "No deadlock and no long wait; not known of other, which is away";
     assert!(page.contains(unknown) && site.get("/waits", &[]).body.contains(unknown), "{page}");
     let metrics = site.get("/metrics", &[]).body;
-    assert!(
-        !metrics.contains("leasehold_deadlocks") && !metrics.contains("leasehold_long_waits"),
-        "{metrics}"
-    );
+    let long_waits = |location| {
+        let series =
+            format!("leasehold_long_waits{{engine=\"memory\",location=\"{location}\",cause=\"hold\"}} 0");
+        metrics.contains(&series)
+    };
+    assert!(metrics.contains("\nleasehold_deadlocks 0\n") && long_waits("main"), "{metrics}");
+    assert!(!metrics.contains("leasehold_long_waits{engine=\"memory\",location=\"other\""), "{metrics}");
+    site.locks.close_blocking(Duration::ZERO);
+    site.until_shown("/", &[], "; not known since then, because no engine answers");
+    assert!(!site.get("/metrics", &[]).body.contains("\nleasehold_deadlocks "), "nothing is known");
     let ready = site.get("/readyz", &[]);
     assert_eq!((ready.status, &*ready.body), (503, "an engine is away\n"));
     assert_eq!(site.get("/livez", &[]).status, 200, "a new start of this process would help nothing");

@@ -7,4 +7,5 @@ mod encrypted;
 mod http;
 mod live;
 mod names;
+mod outage;
 mod site;

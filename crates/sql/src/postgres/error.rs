@@ -64,8 +64,11 @@ pub(crate) fn classify(error: &Error, stage: Stage) -> Failed {
             _ => Fault::Retry,
         },
     };
-    let hint =
-        if *db_error.code() == SqlState::READ_ONLY_SQL_TRANSACTION { ": name the primary" } else { "" };
+    let hint = match *db_error.code() {
+        SqlState::READ_ONLY_SQL_TRANSACTION => ": name the primary",
+        SqlState::INSUFFICIENT_PRIVILEGE if stage != Stage::Dial => ": `leasehold doctor` prints the GRANT",
+        _ => "",
+    };
     Failed::new(fault, format!("{}{hint}", db_error.message()))
 }
 

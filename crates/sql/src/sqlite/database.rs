@@ -7,12 +7,12 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Claim, Clock, Diagnostic, Fault, Guarantee, Hold, How, Lineage, Loss, MemoWrite, Name,
-    Release, Token, Upgraded,
+    Answer, BoxFuture, Claim, Clock, Diagnostic, EngineError, Fault, Guarantee, Hold, How, Lineage, Loss,
+    MemoWrite, Name, NoticeSender, Release, Token, Upgraded,
 };
 
 use super::{
-    diagnose,
+    changes, diagnose,
     error::before_commit,
     file_watch::FileWatch,
     guarantee::guarantee,
@@ -230,6 +230,10 @@ impl Database for Sqlite {
             self.file_watch.note_check(notifications.iter().any(ClientNotification::is_grant));
             Ok(notifications)
         })
+    }
+
+    fn tell_changes<'a>(&'a self, notices: &'a NoticeSender) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(changes::tell_changes(&self.path, notices))
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {

@@ -14,8 +14,12 @@ use super::{
 use crate::database::Failed;
 
 /// The ids of the diagnostics about the file system.
-const PLACE: PlaceIds =
-    PlaceIds { file_system_id: "sqlite-fs", mount_id: "sqlite-mount", space_id: "sqlite-space" };
+const PLACE: PlaceIds = PlaceIds {
+    file_system_id: "sqlite-fs",
+    mount_id: "sqlite-mount",
+    space_id: "sqlite-space",
+    without_space: "no lock is granted or renewed",
+};
 /// The ids of the diagnostics about limits.
 const LIMITS: LimitIds = LimitIds { open_files_id: "sqlite-open-files", inotify_id: "sqlite-inotify" };
 /// The size of a write-ahead log from which on there is a warning, in bytes. SQLite starts a log again from its

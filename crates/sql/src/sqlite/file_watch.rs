@@ -135,7 +135,7 @@ pub(super) fn wake_others(path: &Path) {
 }
 
 /// Completes when the watch has events; never if waiting for events is impossible.
-async fn readable(watch: &Arc<Inotify>) {
+pub(super) async fn readable(watch: &Arc<Inotify>) {
     #[expect(
         deprecated,
         reason = "its successor is unsafe; `RegisteredInotify` keeps what that asks for: one open descriptor"

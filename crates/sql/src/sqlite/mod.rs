@@ -6,6 +6,7 @@
 
 mod boot_id;
 mod busy_retry;
+mod changes;
 mod database;
 mod definitions;
 mod diagnose;

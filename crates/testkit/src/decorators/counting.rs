@@ -7,8 +7,8 @@ use std::sync::{
 
 use leasehold_core::{
     AllAnswer, Answer, BoxFuture, Broken, Claim, Conversions, Diagnostic, Engine, EngineError, Followed,
-    Guarantee, Hold, How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released,
-    Renewed, Upgraded, View, Written,
+    Guarantee, Hold, How, Inspect, Memo, MemoWrite, Memos, Name, NoticeSender, Notification, Profile,
+    Release, Released, Renewed, Upgraded, View, Watched, Written,
 };
 
 use super::{
@@ -212,5 +212,13 @@ impl Inspect for Counting {
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         self.add(Verb::Inspect, 1);
         self.inner.break_hold(name, token, force)
+    }
+
+    fn tell_changes<'a>(
+        &'a self,
+        watched: &'a Watched,
+        notices: &'a NoticeSender,
+    ) -> BoxFuture<'a, Result<(), EngineError>> {
+        self.inner.tell_changes(watched, notices)
     }
 }

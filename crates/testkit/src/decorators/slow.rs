@@ -7,8 +7,8 @@ use std::sync::{
 
 use leasehold_core::{
     AllAnswer, Answer, BoxFuture, Broken, Claim, Contact, Conversions, Diagnostic, Engine, EngineError,
-    Followed, Guarantee, Hold, How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release,
-    Released, Renewed, Upgraded, View, Written, is_on_calling_thread,
+    Followed, Guarantee, Hold, How, Inspect, Memo, MemoWrite, Memos, Name, NoticeSender, Notification,
+    Profile, Release, Released, Renewed, Upgraded, View, Watched, Written, is_on_calling_thread,
 };
 use tokio::sync::watch;
 
@@ -259,5 +259,14 @@ impl Inspect for Slow {
         force: bool,
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(self.through(Verb::Inspect, async move { self.inner.break_hold(name, token, force).await }))
+    }
+
+    fn tell_changes<'a>(
+        &'a self,
+        watched: &'a Watched,
+        notices: &'a NoticeSender,
+    ) -> BoxFuture<'a, Result<(), EngineError>> {
+        // As long as it lasts, it is no request.
+        self.inner.tell_changes(watched, notices)
     }
 }

@@ -11,7 +11,7 @@ pub(crate) use error_code::ErrorCode;
 pub(crate) use jute::{LENGTH_BYTES, Reader, Writer};
 pub(crate) use multi::{CreateAll, Multi, MultiOp};
 pub(crate) use ops::{
-    ANY_VERSION, Acl, Auth, CREATOR, Close, Create, Created, Delete, EVERYBODY, Exists, GetAcl, GetChildren,
-    GetData, NodeKind, Op, Ping, SetData, Stat, Sync, WatchExists,
+    ANY_VERSION, Acl, AddWatch, Auth, CREATOR, Close, Create, Created, Delete, EVERYBODY, Exists, GetAcl,
+    GetChildren, GetData, NodeKind, Op, Ping, SetData, Stat, Sync, WatchExists,
 };
 pub(crate) use session::{Event, EventKind, Header, Hello, Welcome, XID_AUTH, XID_EVENT, XID_PING};

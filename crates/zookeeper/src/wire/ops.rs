@@ -325,6 +325,26 @@ impl Op for Sync<'_> {
     }
 }
 
+/// Watches a node and all below it, until the session ends or the connection breaks. The node need not exist.
+#[derive(Debug)]
+pub(crate) struct AddWatch<'a> {
+    pub(crate) path: &'a str,
+}
+
+impl Op for AddWatch<'_> {
+    const CODE: i32 = 106;
+    type Answer = ();
+
+    fn write(&self, writer: &mut Writer) {
+        let persistent_recursive = 1;
+        writer.text(self.path).int(persistent_recursive);
+    }
+
+    fn read(_: &mut Reader<'_>) -> Option<()> {
+        Some(())
+    }
+}
+
 /// Logs in.
 pub(crate) struct Auth<'a> {
     pub(crate) scheme: &'a str,

@@ -16,7 +16,13 @@ use crate::cmd::show::GuaranteeResult;
 const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/watching.md"));
 
 fn state(views: Vec<View>) -> State {
-    let setting = Setting { engine: "redis", prefix: String::new(), pause: seconds(1), is_readonly: false };
+    let setting = Setting {
+        engine: "redis",
+        is_default: false,
+        prefix: String::new(),
+        pause: seconds(1),
+        is_readonly: false,
+    };
     let mut state = State::new(setting, views, seconds(100));
     state.guarantee = GuaranteeResult(Ok(Guarantee::new(Level::LeaseBounded, &[])));
     state
@@ -228,6 +234,24 @@ fn old_data_are_marked_by_a_word_and_by_their_age() {
     state.key(Key::Char('f'));
     let (lines, _) = painted(&mut state, (80, 24), 175, Colours::Used);
     assert!(lines[0].ends_with("FROZEN, age 10s"), "{lines:?}");
+}
+
+/// Whether the engine tells changes is on the screen, unless that would hide something else.
+#[test]
+fn the_title_tells_whether_changes_are_pushed() {
+    let mut state = state(fleet());
+    state.is_pushed = true;
+    let title = |state: &mut State, width, at| {
+        let (lines, _) = painted(state, (width, 24), at, Colours::Unused);
+        lines[0].clone()
+    };
+    let wide = title(&mut state, 100, 101);
+    assert!(wide.contains("waiting 4  ") && wide.ends_with(" pushed, age 1s"), "{wide}");
+    assert!(title(&mut state, 80, 101).ends_with("waiting 4       age 1s"));
+    state.look(Err(leasehold::Error::new(ErrorKind::Unreachable, "no answer")), seconds(101));
+    assert!(title(&mut state, 100, 101).ends_with("   STALE, age 1s"));
+    (state.trouble, state.is_pushed) = (None, false);
+    assert!(title(&mut state, 100, 101).ends_with("   age 1s"));
 }
 
 #[test]

@@ -9,7 +9,13 @@ use super::{
 use crate::top::keys::Key;
 
 fn state(views: Vec<View>) -> State {
-    let setting = Setting { engine: "redis", prefix: String::new(), pause: seconds(1), is_readonly: false };
+    let setting = Setting {
+        engine: "redis",
+        is_default: false,
+        prefix: String::new(),
+        pause: seconds(1),
+        is_readonly: false,
+    };
     let mut state = State::new(setting, views, seconds(100));
     state.order.sort = Sort::Name;
     state.arrange();

@@ -117,9 +117,22 @@ impl Cleanup {
         self
     }
 
+    /// Reports to the releasing caller that the engine did not answer in the time of the lease: a later answer could
+    /// not tell whether the release or the end of the lease freed the hold. The cleanup goes on without the caller.
+    fn report_silence(mut self, now: Instant) -> Self {
+        if self.hold_release.as_ref().is_some_and(|hold_release| now >= hold_release.deadline) {
+            self.report_unanswered();
+        }
+        self
+    }
+
     /// Reports that the engine did not answer the release before the cleanup was given up.
-    fn abandon(self) {
-        if let Some(hold_release) = self.hold_release {
+    fn abandon(mut self) {
+        self.report_unanswered();
+    }
+
+    fn report_unanswered(&mut self) {
+        if let Some(hold_release) = self.hold_release.take() {
             let _ = hold_release.reply.send(Err(unknown_error(
                 self.engine,
                 &self.release,
@@ -153,7 +166,7 @@ pub(crate) async fn run_cleanups(shared: Arc<Shared>, mut cleanups: Vec<Cleanup>
         let (expired, remaining): (Vec<_>, Vec<_>) =
             cleanups.into_iter().partition(|cleanup| now >= cleanup.give_up_at);
         expired.into_iter().for_each(Cleanup::abandon);
-        cleanups = remaining;
+        cleanups = remaining.into_iter().map(|cleanup| cleanup.report_silence(now)).collect();
         if cleanups.is_empty() {
             return;
         }

@@ -77,6 +77,7 @@ impl Shared {
         });
         if !is_done {
             caller_task.keep_until_woken(task);
+            self.run_keeper_soon();
         }
     }
 }

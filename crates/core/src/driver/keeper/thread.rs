@@ -10,6 +10,7 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot};
 
+use super::run_here::CallersRuntime;
 use crate::{BoxFuture, Error, ErrorKind, contract::process, driver::observer::is_in_observer};
 
 /// A runtime other than tokio, for a [`Keeper`]: the simulation uses its own.
@@ -78,6 +79,8 @@ pub(super) enum BlockingWait<'a> {
 struct Running {
     handle: Handle,
     thread: ThreadId,
+    /// Lets threads of callers run the runtime of the thread.
+    callers: Arc<CallersRuntime>,
     /// Dropped with the last clone of the keeper: ends the thread.
     _alive: oneshot::Sender<()>,
 }
@@ -261,8 +264,12 @@ impl Keeper {
         if is_in_observer() {
             return BlockingWait::Never;
         }
+        // The thread of a caller that runs the runtime is inside it, too.
         let is_this_thread = |running: &Option<Running>| {
-            running.as_ref().is_some_and(|running| running.thread == std::thread::current().id())
+            let current = Handle::try_current().ok();
+            let is_inside =
+                |running: &Running| current.is_some_and(|inside| inside.id() == running.handle.id());
+            running.as_ref().is_some_and(is_inside)
         };
         let is_own_thread = match &*self.inner {
             Inner::Thread(running) => is_this_thread(&running.lock().unwrap_or_else(PoisonError::into_inner)),
@@ -276,6 +283,20 @@ impl Keeper {
             Inner::Other(_) => true,
         };
         if is_own_thread { BlockingWait::Never } else { BlockingWait::UntilDone }
+    }
+
+    /// The keeper thread's runtime, for blocking calls; `None` before the thread has started, without a keeper thread,
+    /// and in a forked child.
+    pub(crate) fn callers_runtime(&self) -> Option<Arc<CallersRuntime>> {
+        if self.check_process().is_err() {
+            return None;
+        }
+        let of = |running: &Option<Running>| running.as_ref().map(|running| Arc::clone(&running.callers));
+        match &*self.inner {
+            Inner::Thread(running) => of(&running.lock().unwrap_or_else(PoisonError::into_inner)),
+            Inner::Deferred(deferred) => of(&deferred.lock().unwrap_or_else(PoisonError::into_inner).running),
+            Inner::Tokio(_) | Inner::Other(_) => None,
+        }
     }
 
     /// Whether the runtime itself reports panics of tasks. If not, the keeper's tasks must catch them.
@@ -306,14 +327,17 @@ fn start_thread() -> Result<Running, Error> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(start_error)?;
     let handle = runtime.handle().clone();
+    let runtime = Arc::new(runtime);
+    let callers = Arc::new(CallersRuntime::new(&runtime));
     let (alive, gone) = oneshot::channel::<()>();
+    let callers_of_thread = Arc::clone(&callers);
     let run = move || {
         // Running tasks keep the keeper alive through the `Locks` that they serve: when the keeper is gone, no task is
         // left.
-        let _ = runtime.block_on(gone);
+        callers_of_thread.run_until(&runtime, async { drop(gone.await) });
     };
     let thread = std::thread::Builder::new().name("leasehold".into()).spawn(run).map_err(start_error)?;
-    Ok(Running { handle, thread: thread.thread().id(), _alive: alive })
+    Ok(Running { handle, thread: thread.thread().id(), callers, _alive: alive })
 }
 
 impl fmt::Debug for Keeper {

@@ -5,8 +5,10 @@ use std::{
     time::Duration,
 };
 
-use super::state::{NameState, PreparedClaim, Ticket, Waiter};
-use crate::{Error, ErrorKind, Fault, Instant, Name, driver::keeper::TimerAction, driver::shared::Shared};
+use super::state::{NO_ANSWER_YET, NameState, PreparedClaim, Ticket, Waiter};
+use crate::{
+    EngineError, Error, ErrorKind, Fault, Instant, Name, driver::keeper::TimerAction, driver::shared::Shared,
+};
 
 /// An engine that leaves a request unanswered for this time counts as unresponsive: its earlier answers may be
 /// outdated.
@@ -96,11 +98,11 @@ impl Shared {
         let waiter = state.queue.remove(ticket)?;
         let last_error = state.claim.as_ref().and_then(|claim| {
             let unanswered_for = claim.control.unanswered_for(self.now());
+            let last_error = claim.control.last_error.lock().unwrap_or_else(PoisonError::into_inner);
             if unanswered_for >= UNRESPONSIVE_AFTER {
                 self.set_unresponsive();
-                return Some((ErrorKind::Unreachable, format!("no answer for {unanswered_for:.1?}")));
+                return Some((ErrorKind::Unreachable, no_answer(unanswered_for, last_error.as_ref())));
             }
-            let last_error = claim.control.last_error.lock().unwrap_or_else(PoisonError::into_inner);
             if last_error.as_ref().is_some_and(|last_error| last_error.fault.is_outage()) {
                 self.set_unresponsive();
             }
@@ -133,11 +135,36 @@ impl Shared {
     }
 }
 
+/// The reason if the last request was not answered for this time: that of the answer before it, which says more.
+fn no_answer(unanswered_for: Duration, last_error: Option<&EngineError>) -> String {
+    let seconds = unanswered_for.as_secs_f64();
+    match last_error.filter(|error| error.message != NO_ANSWER_YET) {
+        Some(error) => format!("{error}; then no answer for {seconds:.1} s"),
+        None => format!("no answer for {seconds:.1} s"),
+    }
+}
+
 /// The kind of error at the end of a wait, from the last error of its claim: "unreachable", unless the cause is a wrong
 /// configuration, which does not end by itself.
 const fn kind_at_time_out(fault: Fault) -> ErrorKind {
     match fault {
         Fault::Misconfigured => ErrorKind::Misconfigured,
         _ => ErrorKind::Unreachable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unanswered_request_hides_no_reason_that_is_known() {
+        let second = Duration::from_secs(1);
+        let error = EngineError::new(Fault::Full, "no connection is free");
+        assert_eq!(no_answer(second, Some(&error)), "no connection is free; then no answer for 1.0 s");
+        let none_yet = EngineError::new(Fault::Unknown, NO_ANSWER_YET);
+        for last_error in [None, Some(&none_yet)] {
+            assert_eq!(no_answer(second, last_error), "no answer for 1.0 s");
+        }
     }
 }

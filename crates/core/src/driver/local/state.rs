@@ -180,6 +180,9 @@ pub(crate) struct ClaimInFlight {
     pub(crate) newest_before: Option<Token>,
 }
 
+/// The message of the error of a claim that was not answered yet.
+pub(super) const NO_ANSWER_YET: &str = "no answer yet";
+
 /// How other tasks and threads communicate with the driver of a claim.
 pub(crate) struct Control {
     /// Notified for a notification of the engine, or a cancellation.
@@ -202,7 +205,7 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(since: Instant, pace: Option<Pace>) -> Self {
-        let last_error = EngineError::new(Fault::Unknown, "no answer yet");
+        let last_error = EngineError::new(Fault::Unknown, NO_ANSWER_YET);
         Self {
             wake: Notify::new(),
             cancelled: AtomicBool::new(false),

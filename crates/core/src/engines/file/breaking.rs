@@ -9,6 +9,7 @@ use super::{
     engine::FileEngine,
     kernel::Flock,
     kernel::locks::{LockFile, NamePaths},
+    kernel::proc::state_of,
     table::layout::record_offset,
     table::record::{BROKEN_AT, RecordState},
     table::state::StateFile,
@@ -108,10 +109,15 @@ impl FileEngine {
             }
             asked.push((name.clone(), token));
         }
-        Err(EngineError::new(
-            Fault::Retry,
-            format!("pid {pid} ({owner}) was asked to stop and still holds it"),
-        ))
+        let is_stopped = matches!(state_of(pid), Some('T' | 't'));
+        let what = match is_stopped {
+            true => format!(
+                "pid {pid} ({owner}) is stopped (state T), and stops its command as soon as it is continued by `kill \
+                 -CONT {pid}`; `kill -KILL {pid}` ends it at once"
+            ),
+            false => format!("pid {pid} ({owner}) was asked to stop and still holds it"),
+        };
+        Err(EngineError::new(Fault::Retry, what))
     }
 
     /// The result of a break whose token is not held: [`Broken::Done`] if its holder was asked to stop before,

@@ -15,8 +15,12 @@ use super::{dir::open::Access, engine::FileEngine};
 use crate::{Diagnostic, Severity};
 
 /// The ids of the diagnostics about the file system of the lock directory.
-const PLACE: PlaceIds =
-    PlaceIds { file_system_id: "file-fs", mount_id: "file-mount", space_id: "file-space" };
+const PLACE: PlaceIds = PlaceIds {
+    file_system_id: "file-fs",
+    mount_id: "file-mount",
+    space_id: "file-space",
+    without_space: "new names cannot be locked",
+};
 /// The ids of the diagnostics about limits.
 const LIMITS: LimitIds = LimitIds { open_files_id: "file-open-files", inotify_id: "file-inotify" };
 

@@ -1,8 +1,11 @@
 //! `Inspect` for the file engine: reads the state of names and takes no lock.
 
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::{
+    collections::HashMap,
+    os::unix::fs::{FileExt, OpenOptionsExt},
+};
 
-use nix::sys::stat::lstat;
+use nix::sys::stat::{fstat, lstat};
 
 use super::{
     diagnose,
@@ -12,7 +15,7 @@ use super::{
     error::classify,
     guarantee::guarantee,
     kernel::locks::{LockFile, NamePaths},
-    kernel::proc::{program_name, state_of},
+    kernel::proc::{has_open, program_name, state_of},
     kernel::{Flock, KernelLocks},
     table::layout::{HEADER_SIZE, name_bytes},
     table::record::{Record, RecordState},
@@ -22,14 +25,17 @@ use super::{
 };
 use crate::{
     BoxFuture, Broken, Diagnostic, EngineError, Guarantee, HolderProcess, HolderView, Inspect, Instant,
-    Lineage, Mode, Name, View, WaiterView, pure::lock_state::MIN_HOLD_OWNER,
+    Lineage, Mode, Name, NoticeSender, View, WaiterView, Watched, pure::lock_state::MIN_HOLD_OWNER,
 };
 
 /// How often a table that changes during the read is read, before torn records are left out.
 const MAX_READS: usize = 3;
-/// How often a name is inspected before a holder counts as foreign: a hold of ours has its flock a moment before its
-/// record, and `/proc/locks`, read while it changes, may list a lock twice.
+/// How often a name is inspected before a holder counts as foreign: `/proc/locks`, read while it changes, may list a
+/// lock twice.
 const MAX_LOOKS: usize = 3;
+/// How often a name is inspected while the process of a flock without a record has the lock directory open, as only a
+/// process of leasehold has: it has the flock a moment before its record, and a moment longer.
+const MAX_LOOKS_AT_OURS: usize = 200;
 
 impl Inspect for FileEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
@@ -64,6 +70,14 @@ impl Inspect for FileEngine {
         _force: bool,
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(async move { self.break_now(name, token) })
+    }
+
+    fn tell_changes<'a>(
+        &'a self,
+        watched: &'a Watched,
+        notices: &'a NoticeSender,
+    ) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(self.tell_changes_now(watched, notices))
     }
 }
 
@@ -126,13 +140,31 @@ impl FileEngine {
     fn look(&self, name: &Name, kernel_locks: &KernelLocks) -> Result<View, EngineError> {
         let paths = NamePaths::new(&self.dir, name);
         let mut view = self.look_once(&paths, kernel_locks)?;
-        for _ in 1..MAX_LOOKS {
+        let mut seen = HashMap::new();
+        for looks in 1..MAX_LOOKS_AT_OURS {
             if !view.holders.iter().any(|holder| holder.foreign) {
                 break;
+            }
+            if looks >= MAX_LOOKS {
+                if !self.may_be_ours(&view, &mut seen) {
+                    break;
+                }
+                // That process may wait for a processor.
+                std::thread::yield_now();
             }
             view = self.look_once(&paths, &KernelLocks::read(self.dir.file_system_type()))?;
         }
         Ok(view)
+    }
+
+    /// Whether the process of a foreign holder has the lock directory open. `seen` has the answer for the processes
+    /// that were looked at before.
+    fn may_be_ours(&self, view: &View, seen: &mut HashMap<u32, bool>) -> bool {
+        let Ok(Some(lock_dir)) = self.dir.lock_dir(Access::ExistingToRead) else { return false };
+        let Ok(stat) = fstat(&lock_dir.fd) else { return false };
+        let foreign = view.holders.iter().filter(|holder| holder.foreign);
+        let mut pids = foreign.filter_map(|holder| holder.process.as_ref()).map(|process| process.pid);
+        pids.any(|pid| *seen.entry(pid).or_insert_with(|| has_open(pid, (stat.st_dev, stat.st_ino))))
     }
 
     /// The view of a name, from its records and from the kernel's list of locks.

@@ -13,7 +13,7 @@ use crate::{AllAnswer, Answer, Claim, EngineError, Hint, How, Name, Release};
 impl MemoryEngine {
     pub(super) fn claim_all_now(&self, claims: &[Claim]) -> Result<AllAnswer, EngineError> {
         let client = self.client();
-        Ok(self.store.steps(claims.iter().map(|claim| &claim.name), |shards, resources| {
+        let answer = self.store.steps(claims.iter().map(|claim| &claim.name), |shards, resources| {
             let mut grants = Vec::with_capacity(claims.len());
             for (index, claim) in claims.iter().enumerate() {
                 let hint = match shards.claim(claim, &client, resources) {
@@ -33,7 +33,11 @@ impl MemoryEngine {
                 };
             }
             AllAnswer::Held(grants)
-        }))
+        });
+        if matches!(answer, AllAnswer::Held(_)) {
+            claims.iter().for_each(|claim| self.store.views.tell(&claim.name));
+        }
+        Ok(answer)
     }
 }
 

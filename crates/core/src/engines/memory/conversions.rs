@@ -11,6 +11,7 @@ impl Conversions for MemoryEngine {
             });
             // The hold that wrote the memo is not exclusive any more.
             self.store.followers.notify(&hold.name);
+            self.store.views.tell(&hold.name);
             match shared {
                 Ok(()) => Renewed::Extended { ttl: Some(hold.ttl), left: TimeLeft::Unknown },
                 Err(loss) => Renewed::Lost(loss),
@@ -30,6 +31,7 @@ impl Conversions for MemoryEngine {
             });
             // The hold that wrote the memo may have ended.
             self.store.followers.notify(&hold.name);
+            self.store.views.tell(&hold.name);
             Ok(upgraded)
         })
     }

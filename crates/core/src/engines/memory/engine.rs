@@ -39,6 +39,15 @@ impl MemoryEngine {
         let client = self.client();
         let answer =
             self.store.step(&claim.name, |lock_state, step| lock_state.claim(claim, how, &client, step));
+        // A claim that asks again while it waits changes nothing.
+        let is_changed = match &answer {
+            Ok(Answer::Held(_)) => true,
+            Ok(Answer::Waiting(_)) => how == How::Create,
+            _ => false,
+        };
+        if is_changed {
+            self.store.views.tell(&claim.name);
+        }
         answer.map_err(|refusal| refused(&refusal))
     }
 
@@ -71,6 +80,7 @@ impl MemoryEngine {
             }
         }
         self.store.followers.notify(&release.name);
+        self.store.views.tell(&release.name);
         if freed { Released::Freed } else { Released::NotThere }
     }
 }

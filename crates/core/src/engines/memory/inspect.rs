@@ -2,7 +2,8 @@
 
 use super::{MemoryEngine, diagnose::diagnose};
 use crate::{
-    BoxFuture, Broken, Diagnostic, EngineError, Guarantee, Inspect, Level, Loss, Name, Notification, View,
+    BoxFuture, Broken, Diagnostic, EngineError, Guarantee, Inspect, Level, Loss, Name, NoticeSender,
+    Notification, View, Watched,
 };
 
 impl MemoryEngine {
@@ -36,6 +37,7 @@ impl MemoryEngine {
             holder.push(Notification::Lost { name: name.clone(), id: broken.id, loss: Loss::Broken });
         }
         self.store.followers.notify(name);
+        self.store.views.tell(name);
         Broken::Done
     }
 }
@@ -72,5 +74,13 @@ impl Inspect for MemoryEngine {
         force: bool,
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(async move { Ok(self.break_now(name, token, force)) })
+    }
+
+    fn tell_changes<'a>(
+        &'a self,
+        watched: &'a Watched,
+        notices: &'a NoticeSender,
+    ) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(self.store.views.tell_view(watched, notices))
     }
 }

@@ -158,6 +158,9 @@ impl Memos for MemoryEngine {
             let written =
                 self.store.in_shard(&write.name, |shard, resources| shard.write_memo(write, resources))?;
             self.store.followers.notify(&write.name);
+            if write.after == HoldAfter::Release {
+                self.store.views.tell(&write.name);
+            }
             Ok(written)
         })
     }

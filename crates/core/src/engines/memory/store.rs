@@ -15,6 +15,7 @@ use super::{
     claim_all::LockedShards,
     memos::Followers,
     shard::{Client, Mail, Resources, Shard},
+    views::Views,
 };
 use crate::{
     Clock, Lineage, Name, Notification, Token,
@@ -42,6 +43,7 @@ pub struct MemoryStore {
     hasher: KeyedHasher,
     shards: [Mutex<Shard>; SHARDS],
     pub(super) followers: Followers,
+    pub(super) views: Views,
 }
 
 impl MemoryStore {
@@ -60,8 +62,8 @@ impl MemoryStore {
     pub fn with_hash_key(lineage: Lineage, clock: Arc<dyn Clock>, key: [u8; 16]) -> Arc<Self> {
         let hasher = KeyedHasher::new(key);
         let shards = std::array::from_fn(|_| Mutex::new(Shard::new(hasher.clone())));
-        let (last_token, followers) = Default::default();
-        Arc::new(Self { clock, lineage, last_token, hasher, shards, followers })
+        let (last_token, followers, views) = Default::default();
+        Arc::new(Self { clock, lineage, last_token, hasher, shards, followers, views })
     }
 
     /// Loses every lock, like a server that restarts without its data; tokens keep growing. Clients with claims are
@@ -188,6 +190,9 @@ impl MemoryStore {
             mail: &mut mail,
         });
         for (mailbox, notification) in mail {
+            if let Notification::Granted { name, .. } = &notification {
+                self.views.tell(name);
+            }
             mailbox.push(notification);
         }
         answer

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use leasehold_core::{
     AllAnswer, Answer, BoxFuture, Broken, Claim, Conversions, Diagnostic, Engine, EngineError, Followed,
-    Guarantee, Hold, How, Inspect, Memo, MemoWrite, Memos, Name, Notification, Profile, Release, Released,
-    Renewed, Upgraded, View, Written,
+    Guarantee, Hold, How, Inspect, Memo, MemoWrite, Memos, Name, NoticeSender, Notification, Profile,
+    Release, Released, Renewed, Upgraded, View, Watched, Written,
 };
 use tokio::sync::oneshot;
 
@@ -273,5 +273,13 @@ impl Inspect for Faulty {
         force: bool,
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(self.look(self.inner.break_hold(name, token, force)))
+    }
+
+    fn tell_changes<'a>(
+        &'a self,
+        watched: &'a Watched,
+        notices: &'a NoticeSender,
+    ) -> BoxFuture<'a, Result<(), EngineError>> {
+        self.inner.tell_changes(watched, notices)
     }
 }

@@ -36,6 +36,8 @@ pub struct PlaceIds {
     pub mount_id: &'static str,
     /// The room that is left.
     pub space_id: &'static str,
+    /// What does not work without room.
+    pub without_space: &'static str,
 }
 
 /// Whether a path is on an overlay, which is often the layer of one container. Of a missing path the nearest existing
@@ -139,8 +141,8 @@ impl Room {
         let inodes =
             self.inodes.map_or_else(|| "no limit of inodes".to_owned(), |inodes| format!("{inodes} inodes"));
         let found = format!(
-            "{} KiB and {inodes} are free on the file system of {}",
-            self.bytes / 1024,
+            "{} MiB and {inodes} are free on the file system of {}",
+            self.bytes / (1024 * 1024),
             path.display()
         );
         let is_below = |bytes, inodes| self.bytes < bytes || self.inodes.is_some_and(|free| free < inodes);
@@ -155,7 +157,7 @@ impl Room {
             ids.space_id,
             severity,
             found,
-            "free space there: without it new names cannot be locked",
+            format!("free space there: without it {}", ids.without_space),
         )
     }
 }
@@ -164,7 +166,12 @@ impl Room {
 mod tests {
     use super::*;
 
-    const IDS: PlaceIds = PlaceIds { file_system_id: "type", mount_id: "options", space_id: "room" };
+    const IDS: PlaceIds = PlaceIds {
+        file_system_id: "type",
+        mount_id: "options",
+        space_id: "room",
+        without_space: "nothing works",
+    };
 
     fn judged(line: &str) -> Vec<(&'static str, Severity)> {
         let mount = Mount::of(line.as_bytes(), Path::new("/d/locks")).unwrap();

@@ -29,7 +29,8 @@ pub(crate) enum Access {
     CreateIfMissing,
     /// Opens it only if it exists.
     Existing,
-    /// Opens it only if it exists, and only to read it: it may be on a read-only file system.
+    /// Opens it only if it exists, and only to read it: it may be on a read-only file system. The close of a file that
+    /// was opened to write is an event for the views of the directory.
     ExistingToRead,
 }
 
@@ -43,13 +44,8 @@ pub(crate) fn open_file(
     shown_path: impl Fn() -> String,
 ) -> Result<Option<(File, FileStat)>, EngineError> {
     for _ in 0..MAX_TRIES {
-        let opened = match open_existing(dir, file) {
-            Err(Errno::EROFS) if access == Access::ExistingToRead => {
-                openat(dir, file, OFlag::O_RDONLY | SAFE_FLAGS, Mode::empty())
-            }
-            opened => opened,
-        };
-        let fd = match opened {
+        let mode = if access == Access::ExistingToRead { OFlag::O_RDONLY } else { OFlag::O_RDWR };
+        let fd = match open_existing(dir, file, mode) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) if access != Access::CreateIfMissing => return Ok(None),
             Err(Errno::ENOENT) => match create(lock_dir, dir, file) {
@@ -66,6 +62,10 @@ pub(crate) fn open_file(
             Err(errno) => return Err(classify_errno("cannot open", &shown_path(), errno)),
         };
         let stat = fstat(&fd).map_err(|errno| classify_errno("cannot look at", &shown_path(), errno))?;
+        if stat.st_mode & libc::S_IFMT == libc::S_IFDIR {
+            // A directory can be opened to read it.
+            return Err(classify_errno("cannot open", &shown_path(), Errno::EISDIR));
+        }
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
             return Err(foreign_file_error(&shown_path(), "is not a regular file"));
         }
@@ -82,9 +82,9 @@ pub(crate) fn open_file(
 
 /// Opens without updates of the access time, which would cost a write per read. The kernel allows that flag only to the
 /// owner of the file: other users open the file without it.
-fn open_existing(dir: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
-    match openat(dir, file, OFlag::O_RDWR | OFlag::O_NOATIME | SAFE_FLAGS, Mode::empty()) {
-        Err(Errno::EPERM) => openat(dir, file, OFlag::O_RDWR | SAFE_FLAGS, Mode::empty()),
+fn open_existing(dir: &OwnedFd, file: &CStr, mode: OFlag) -> Result<OwnedFd, Errno> {
+    match openat(dir, file, mode | OFlag::O_NOATIME | SAFE_FLAGS, Mode::empty()) {
+        Err(Errno::EPERM) => openat(dir, file, mode | SAFE_FLAGS, Mode::empty()),
         opened => opened,
     }
 }

@@ -1,6 +1,6 @@
 //! Reads `/proc`: the id of this boot, this process, other processes.
 
-use std::{fs, io};
+use std::{fs, io, os::unix::fs::MetadataExt};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -85,6 +85,19 @@ pub(crate) fn state_of(pid: u32) -> Option<char> {
     field(&stat, STATE_FIELD)?.chars().next()
 }
 
+/// The most open files of a process that are looked at.
+const MAX_OPEN_FILES: usize = 4096;
+
+/// Whether a process has this file or directory open. False if this process may not see the open files of that one.
+pub(crate) fn has_open(pid: u32, (device, inode): (u64, u64)) -> bool {
+    let Ok(open_files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let is_it = |entry: fs::DirEntry| {
+        let file = fs::metadata(entry.path());
+        file.is_ok_and(|file| (file.dev(), file.ino()) == (device, inode))
+    };
+    open_files.take(MAX_OPEN_FILES).filter_map(Result::ok).any(is_it)
+}
+
 /// Clock ticks from boot to the start of a process.
 fn start_time(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
@@ -112,6 +125,16 @@ mod tests {
         assert!(!Process { start_ticks: own.start_ticks + 1, ..own }.is_running());
         assert_eq!(Process { pid: u32::MAX, start_ticks: 1 }.valid_pid(), None);
         assert_eq!(boot_id().unwrap(), boot_id().unwrap());
+    }
+
+    #[test]
+    fn an_open_directory_of_a_process_is_found() {
+        let dir = fs::File::open("/proc/self").unwrap();
+        let (own, id) = (std::process::id(), |file: fs::Metadata| (file.dev(), file.ino()));
+        let its_id = id(dir.metadata().unwrap());
+        assert!(has_open(own, its_id) && !has_open(0, its_id));
+        drop(dir);
+        assert!(!has_open(own, its_id));
     }
 
     #[test]

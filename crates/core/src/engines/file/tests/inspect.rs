@@ -1,5 +1,7 @@
 //! The views of operators.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
 use super::{
     super::{guarantee::guarantee, kernel::OVERLAY},
     helper::Helper,
@@ -136,6 +138,58 @@ fn inspecting_takes_no_lock() {
             release_claim(&engine, &reader);
         }
     });
+}
+
+/// A clock of a claim between its flock and its record. When it is read, it waits until an inspector has looked often
+/// or has ended its look.
+struct SlowGrant {
+    looks: Arc<AtomicUsize>,
+    has_flock: Arc<AtomicBool>,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl crate::Clock for SlowGrant {
+    fn now(&self) -> crate::Instant {
+        self.has_flock.store(true, Ordering::SeqCst);
+        while self.looks.load(Ordering::SeqCst) < 20 && !self.has_ended.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        Env::system().clock.now()
+    }
+}
+
+/// A clock that counts the looks of an inspector, which reads it once in each.
+struct Looks(Arc<AtomicUsize>);
+
+impl crate::Clock for Looks {
+    fn now(&self) -> crate::Instant {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Env::system().clock.now()
+    }
+}
+
+#[test]
+fn a_hold_of_ours_is_not_called_foreign_before_its_record_is_written() {
+    let scratch = Scratch::new();
+    let [has_flock, has_ended] = [false, false].map(|is_so| Arc::new(AtomicBool::new(is_so)));
+    let looks = Arc::new(AtomicUsize::new(0));
+    let engine = |clock| FileEngine::open(Some(scratch.dir()), Env { clock, ..Env::system() }).unwrap();
+    let shared = (Arc::clone(&looks), Arc::clone(&has_flock), Arc::clone(&has_ended));
+    let claimant = engine(Arc::new(SlowGrant { looks: shared.0, has_flock: shared.1, has_ended: shared.2 }));
+    let inspector = engine(Arc::new(Looks(Arc::clone(&looks))));
+    let hold = claim("job", Mode::Exclusive);
+    let view = std::thread::scope(|scope| {
+        let granted = scope.spawn(|| held(create(&claimant, &hold)));
+        while !has_flock.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let view = show(&inspector, "job");
+        has_ended.store(true, Ordering::SeqCst);
+        granted.join().unwrap();
+        view
+    });
+    let [seen] = &view.holders[..] else { panic!("{view:?}") };
+    assert_eq!((seen.foreign, &seen.id), (false, &hold.id.to_string()), "{looks:?}");
 }
 
 #[test]

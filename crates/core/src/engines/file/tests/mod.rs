@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests have a clock and processes of their own")]
 
 mod breaking;
+mod changes;
 mod exclusive;
 mod files;
 mod helper;

@@ -1,7 +1,10 @@
 //! Tests of inspecting and breaking.
 
 use super::fixture::*;
-use crate::{Answer, Broken, How, Inspect, Level, Loss, Mode, Notification, Renewed};
+use crate::{
+    Answer, Broken, How, Inspect, Level, Loss, Mode, Notification, Renewed, Watched,
+    driver::keeper::poll_once, notices,
+};
 
 #[test]
 fn names_are_listed_by_prefix_and_shown() {
@@ -73,4 +76,42 @@ fn the_guarantee_is_limited_to_one_process() {
     let guarantee = ready_answer(Client::of(&store).0.guarantee()).unwrap();
     assert_eq!(guarantee.level, Level::LeaseBounded);
     assert!(guarantee.notes.iter().any(|note| note.contains("process")));
+}
+
+#[test]
+fn a_view_is_told_of_changes_of_its_names_and_not_of_looks() {
+    let (store, clock) = store();
+    let (one, two, viewer) = (Client::of(&store), Client::of(&store), Client::of(&store));
+    let (sender, mut notices) = notices();
+    let watched = Watched::Prefix("n".to_owned());
+    let mut telling = viewer.0.tell_changes(&watched, &sender);
+    assert!(poll_once(telling.as_mut()).is_none() && notices.are_pushed());
+    let mut is_told = move || poll_once(std::pin::pin!(notices.changed())).is_some();
+    assert!(is_told() && !is_told(), "that it begins");
+    held(one.create(1));
+    assert!(is_told(), "a grant");
+    two.create(2);
+    assert!(is_told(), "a wait");
+    two.call(&claim(2, "n"), How::Ask).unwrap();
+    one.call(&claim(3, "other"), How::Create).unwrap();
+    ready_answer(viewer.0.list("")).unwrap();
+    viewer.show();
+    assert!(!is_told(), "asking and looking change nothing, and the other name is not shown");
+    let second = TTL / 30;
+    for _ in 1..30 {
+        clock.advance(second);
+        two.call(&claim(2, "n"), How::Ask).unwrap();
+    }
+    assert!(!is_told(), "the lease lasts");
+    clock.advance(second);
+    held(two.call(&claim(2, "n"), How::Ask).unwrap());
+    assert!(is_told(), "a lease that ran out");
+    one.create(4);
+    let token = ready_answer(viewer.0.list("n")).unwrap()[0].holders[0].token.unwrap();
+    assert!(is_told(), "a wait");
+    ready_answer(viewer.0.break_hold(&name("n"), token, true)).unwrap();
+    assert!(is_told(), "a break");
+    drop(telling);
+    one.create(5);
+    assert!(!is_told(), "nobody views");
 }

@@ -1,19 +1,4 @@
-"""Locks of other packages' signatures, for programs that move over one import at a time.
-
-``RedisLock`` has the constructor, the methods and the exceptions of redis-py's ``Lock``::
-
-    # from redis.lock import Lock
-    from leasehold.compat import RedisLock as Lock
-
-    with Lock(client, "report", timeout=10, blocking_timeout=5):
-        ...
-
-    # Or only the class:
-    with client.lock("report", timeout=10, lock_class=RedisLock):
-        ...
-
-It has the key of redis-py's lock, so programs with either exclude each other: move them one after another.
-"""
+"""``RedisLock``: the lock of redis-py for threads."""
 
 from __future__ import annotations
 
@@ -24,28 +9,31 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from leasehold import _errors
 from leasehold._leasehold import Guard
-from leasehold._locks import Locks, connect
+from leasehold.compat._errors import (
+    ACQUIRED_TOO_LATE,
+    FORGOTTEN_AT_EXIT,
+    NO_LONGER_OWNED,
+    NOT_OWNED,
+    TOKEN_GIVEN,
+    LockError,
+    LockNotOwnedError,
+    redis_errors,
+    waits_for_itself,
+)
+from leasehold.compat._servers import (
+    holder_with,
+    keep_until_timeout,
+    locks_of,
+    name_of,
+    request_of,
+    token_of,
+    wait_of,
+)
 
 if TYPE_CHECKING:
-    from redis.exceptions import LockError, LockNotOwnedError
-else:
-    try:
-        from redis.exceptions import LockError, LockNotOwnedError
-    except ImportError:
-
-        class LockError(ValueError):
-            """The exception of redis-py, for programs without it."""
-
-        class LockNotOwnedError(LockError):
-            """The exception of redis-py, for programs without it."""
-
-
-__all__ = ["LockError", "LockNotOwnedError", "RedisLock"]
+    from leasehold._view import View
 
 _logger = logging.getLogger("leasehold")
-
-#: The locks of each server: one connection serves all locks of a process. Its key is what connects.
-_locks: dict[Any, Locks] = {}
 
 
 class RedisLock:
@@ -58,12 +46,18 @@ class RedisLock:
       accepted, and not needed.
     * **timeout=None.** redis-py stores a lock without an end, which a killed process leaves for ever. Here the lock is
       renewed while the process lives, and ends 30 s after it died.
-    * **timeout=n** is the longest life of the lock, as in redis-py, unless it is extended; at least 0.1.
+    * **timeout=n** is the longest life of the lock, as in redis-py, unless it is extended; from 0.1 s to a day. A lock
+      that reaches it is logged as lost.
     * **extend** and **reacquire** never shorten a lock, also not with ``replace_ttl=True``.
     * **owned** asks no server. It is false from the moment at which the lock may be somebody else's.
     * **Tokens** are made here: ``acquire(token=...)`` raises ``TypeError``. ``local.token`` is what the key contains.
+      Another object or process that sets it may release the lock: the next holder is told that it was broken.
+    * **Names** are text of 1 to 512 bytes in UTF-8, without control characters.
+    * **A lock object that nobody refers to any more** leaves its lock to the timeout, as with redis-py, also when its
+      program ends. Without a timeout it is released.
     * A lock object that would wait for itself for ever raises :class:`LockError`.
-    * Errors of the server are exceptions of leasehold: :class:`leasehold.Unreachable` and so on.
+    * Errors of the server are exceptions of leasehold and of redis-py: :class:`leasehold.Unreachable`, for example, is
+      a ``redis.exceptions.ConnectionError`` here, too.
 
     >>> import leasehold.compat
     >>> lock = leasehold.compat.RedisLock("memory:", "report", timeout=10)
@@ -77,7 +71,7 @@ class RedisLock:
     def __init__(
         self,
         redis: Any,
-        name: Union[str, bytes],
+        name: Union[str, bytes, memoryview],
         timeout: Optional[float] = None,
         sleep: float = 0.1,
         blocking: bool = True,
@@ -86,7 +80,7 @@ class RedisLock:
         raise_on_release_error: bool = True,
     ) -> None:
         self.redis = redis
-        self.name = name.decode() if isinstance(name, bytes) else name
+        self.name = name_of(name)
         self.timeout = timeout
         self.sleep = sleep
         self.blocking = blocking
@@ -95,7 +89,7 @@ class RedisLock:
         self.raise_on_release_error = raise_on_release_error
         self.local: Any = threading.local() if self.thread_local else SimpleNamespace()
         self.local.token = None
-        self._locks = _locks_of(redis)
+        self._locks = locks_of(redis, for_tasks=False)
 
     def acquire(
         self,
@@ -111,23 +105,24 @@ class RedisLock:
         True
         """
         if token is not None:
-            raise TypeError("leasehold makes the token of a lock itself: call acquire() without token")
+            raise TypeError(TOKEN_GIVEN)
         if blocking is None:
             blocking = self.blocking
         if blocking_timeout is None:
             blocking_timeout = self.blocking_timeout
         if blocking and blocking_timeout is None and not self.timeout and self.owned():
-            raise LockError(f"This object holds the lock {self.name!r} already, and would wait for itself for ever")
-        # Without a timeout the lock lives as long as its process: it is renewed.
-        request = self._locks.mutex(self.name, ttl=self.timeout or None, renew=not self.timeout)
+            raise waits_for_itself(self.name)
+        request, wait = request_of(self._locks, self.name, self.timeout), wait_of(blocking_timeout)
         try:
-            guard = request.acquire(blocking_timeout) if blocking else request.try_acquire()
+            with redis_errors:
+                guard = request.acquire(wait) if blocking else request.try_acquire()
         except _errors.Busy:
             return False
         if guard is None:
             return False
+        keep_until_timeout(guard, self.timeout)
         self.local.guard = guard
-        self.local.token = f"{guard.id}.{guard.token}".encode()
+        self.local.token = token_of(guard)
         return True
 
     def locked(self) -> bool:
@@ -137,17 +132,19 @@ class RedisLock:
         >>> leasehold.compat.RedisLock("memory:", "report").locked()
         False
         """
-        return bool(self._locks.show(self.name).holders)
+        return bool(self._look().holders)
 
     def owned(self) -> bool:
-        """Whether this object holds the lock, certainly and now. Asks no server.
+        """Whether this object holds the lock, certainly and now. Asks no server, except for the token of another one.
 
         >>> import leasehold.compat
         >>> leasehold.compat.RedisLock("memory:", "report").owned()
         False
         """
-        guard = self._guard
-        return guard is not None and guard.check()
+        guard, token = self._guard, getattr(self.local, "token", None)
+        if guard is not None:
+            return guard.check()
+        return token is not None and holder_with(token, self._look()) is not None
 
     def release(self) -> None:
         """Releases the lock.
@@ -158,9 +155,9 @@ class RedisLock:
         True
         >>> lock.release()
         """
-        token = self.local.token if self._guard is not None else None
+        token = getattr(self.local, "token", None)
         if token is None:
-            raise LockError("Cannot release a lock that's not owned or is already unlocked.")
+            raise LockError(NOT_OWNED)
         self.do_release(token)
 
     def do_release(self, expected_token: Any) -> None:
@@ -174,13 +171,26 @@ class RedisLock:
         """
         guard = self._guard
         if guard is None or expected_token != self.local.token:
-            raise LockNotOwnedError("Cannot release a lock that's no longer owned")
-        self.local.guard = None
-        self.local.token = None
+            return self._release_elsewhere(expected_token)
+        self.local.guard = self.local.token = None
         try:
-            guard.release()
+            with redis_errors:
+                guard.release()
         except _errors.LockLost as error:
-            raise LockNotOwnedError("Cannot release a lock that's no longer owned") from error
+            raise LockNotOwnedError(NO_LONGER_OWNED) from error
+
+    def _release_elsewhere(self, token: Any) -> None:
+        """Releases a lock that another object, or another process, has acquired with this token."""
+        if self._guard is None:
+            self.local.token = None
+        number = holder_with(token, self._look())
+        with redis_errors:
+            if number is None or not self._locks.break_hold(self.name, number, force=True):
+                raise LockNotOwnedError(NO_LONGER_OWNED)
+
+    def _look(self) -> View:
+        with redis_errors:
+            return self._locks.show(self.name)
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> bool:
         """Adds ``additional_time`` seconds to what is left; with ``replace_ttl``, to now.
@@ -220,7 +230,8 @@ class RedisLock:
 
     def _extend(self, guard: Guard, time: float) -> bool:
         try:
-            guard.extend(time)
+            with redis_errors:
+                guard.extend(time)
         except _errors.LockLost as error:
             raise LockNotOwnedError("Cannot extend a lock that's no longer owned") from error
         return True
@@ -228,7 +239,7 @@ class RedisLock:
     def __enter__(self) -> RedisLock:
         if self.acquire():
             return self
-        raise LockError("Unable to acquire lock within the time specified")
+        raise LockError(ACQUIRED_TOO_LATE)
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
         try:
@@ -236,46 +247,4 @@ class RedisLock:
         except LockError:
             if self.raise_on_release_error:
                 raise
-            _logger.warning("Lock was unlocked or no longer owned when exiting context manager.")
-
-
-def _locks_of(redis: Any) -> Locks:
-    """The locks of the server of a client, or of a URL."""
-    url, password = (redis, None) if isinstance(redis, str) else _url_of(redis)
-    # The key of redis-py is the name itself.
-    prefix = None if url.partition(":")[0] in ("memory", "file") else ""
-    key = (url, password)
-    if key not in _locks:
-        _locks[key] = connect(url, prefix=prefix, password=password)
-    return _locks[key]
-
-
-def _url_of(redis: Any) -> tuple[str, Optional[str]]:
-    """The URL and the password of the server of a client of redis-py."""
-    from urllib.parse import quote, urlencode
-
-    settings = getattr(getattr(redis, "connection_pool", None), "connection_kwargs", None)
-    if settings is None or not ("host" in settings or "path" in settings):
-        raise TypeError(
-            f"redis must be a redis.Redis client of one server, or a URL of leasehold, not {type(redis).__name__}"
-        )
-    if settings.get("credential_provider") is not None:
-        raise TypeError("redis has a credential_provider, which leasehold cannot use: give a URL of leasehold")
-    username = settings.get("username")
-    user = f"{quote(username, safe='')}@" if username else ""
-    database = settings.get("db") or 0
-    if "path" in settings:
-        return f"redis+unix://{user}{quote(settings['path'])}?db={database}", settings.get("password")
-    host = settings.get("host") or "localhost"
-    address = f"{user}[{host}]" if ":" in host else f"{user}{host}"
-    scheme, options = "redis", {}
-    # redis-py 4 has `ssl`, later releases have a connection class of their own.
-    pool_class = getattr(redis.connection_pool, "connection_class", None)
-    if settings.get("ssl") or "SSL" in getattr(pool_class, "__name__", ""):
-        scheme = "rediss"
-        if str(settings.get("ssl_cert_reqs", "required")) not in ("required", "VerifyMode.CERT_REQUIRED", "2"):
-            raise TypeError("redis does not verify the server's certificate, which leasehold always does")
-        names = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
-        options = {ours: settings[theirs] for ours, theirs in names.items() if settings.get(theirs)}
-    query = f"?{urlencode(options)}" if options else ""
-    return f"{scheme}://{address}:{settings.get('port') or 6379}/{database}{query}", settings.get("password")
+            _logger.warning(FORGOTTEN_AT_EXIT)
