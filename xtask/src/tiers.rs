@@ -42,7 +42,12 @@ pub(crate) struct Row {
 /// tier.
 const TABLE: [Row; 40] = [
     row("e2e", "fault_cases", Tier::Test, "each row of the fault matrix once, on real servers"),
-    row("cli", "cli", Tier::Test, "the command on every engine"),
+    row(
+        "cli",
+        "cli",
+        Tier::Test,
+        "the command on every engine; the commands of the recipes, as their pages have them",
+    ),
     row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),
     row("sql", "mysql", Tier::Test, "conformance, oracle and faults of MariaDB"),
     row("sql", "sqlite", Tier::Test, "conformance, oracle and faults of SQLite"),

@@ -4,7 +4,6 @@ use std::{
     fmt,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    thread::ThreadId,
     time::Duration,
 };
 
@@ -78,11 +77,17 @@ pub(super) enum BlockingWait<'a> {
 /// A keeper thread that runs.
 struct Running {
     handle: Handle,
-    thread: ThreadId,
     /// Lets threads of callers run the runtime of the thread.
     callers: Arc<CallersRuntime>,
     /// Dropped with the last clone of the keeper: ends the thread.
     _alive: oneshot::Sender<()>,
+}
+
+impl Running {
+    /// Whether this thread runs the runtime: the keeper thread does, and at times the thread of a caller.
+    fn is_inside(&self) -> bool {
+        Handle::try_current().is_ok_and(|current| current.id() == self.handle.id())
+    }
 }
 
 impl Keeper {
@@ -232,7 +237,7 @@ impl Keeper {
         let answered_count = match &*self.inner {
             Inner::Thread(running) => {
                 let running = running.lock().unwrap_or_else(PoisonError::into_inner);
-                running.as_ref().filter(|running| running.thread != std::thread::current().id())?;
+                running.as_ref().filter(|running| !running.is_inside())?;
                 // The keeper thread may still be finishing its last answer while the caller that waited for it is
                 // already here.
                 1
@@ -336,8 +341,8 @@ fn start_thread() -> Result<Running, Error> {
         // left.
         callers_of_thread.run_until(&runtime, async { drop(gone.await) });
     };
-    let thread = std::thread::Builder::new().name("leasehold".into()).spawn(run).map_err(start_error)?;
-    Ok(Running { handle, thread: thread.thread().id(), callers, _alive: alive })
+    std::thread::Builder::new().name("leasehold".into()).spawn(run).map_err(start_error)?;
+    Ok(Running { handle, callers, _alive: alive })
 }
 
 impl fmt::Debug for Keeper {
