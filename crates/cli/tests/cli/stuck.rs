@@ -174,7 +174,7 @@ fn a_hold_without_its_record_leaves_no_column_empty() {
     assert!(seen["remaining_ms"].as_u64() > Some(0), "{seen}");
     let list = printed(&fixture, &["list"]);
     let rows: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[1], ["job", "exclusive", "unknown", &*token, "-", "0"], "{list}");
+    assert_eq!(rows[1], ["job", "exclusive", "unknown", &*token, "-", "0", "-"], "{list}");
     let text = printed(&fixture, &["show", "job"]);
     assert!(text.contains("\nunknown  "), "{text}");
 }
