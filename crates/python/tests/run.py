@@ -10,6 +10,7 @@ The tests of a file run in order; pytest runs one test at a time, whatever ``--t
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -99,6 +100,8 @@ def name_of(nodeid: str) -> str:
 
 
 def main() -> int:
+    # A shell ignores Ctrl-C for what it starts in the background, and the programs of the tests would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     parser = argparse.ArgumentParser()
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--format")
