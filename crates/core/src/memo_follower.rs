@@ -1,6 +1,6 @@
 //! Follows a memo: learns of its changes by hints of the engine, and by reading it at intervals.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     BoxFuture, Error, Instant, Locks, Memo, MemoVersion, Name, driver::followers::FollowerPlace,
@@ -97,9 +97,9 @@ impl MemoFollower {
     /// As [`changed`](Self::changed).
     #[track_caller]
     pub fn changed_blocking(&mut self) -> Result<Option<Memo>, Error> {
-        let keeper = self.locks.shared().keeper.clone();
+        let shared = Arc::clone(self.locks.shared());
         let changed: BoxFuture<'_, _> = Box::pin(self.changed());
-        keeper.block_on(changed)?
+        shared.block_on(changed)?
     }
 
     /// When the newest read that was answered began.

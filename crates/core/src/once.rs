@@ -238,8 +238,7 @@ impl Once {
     where
         B: Into<Vec<u8>>,
     {
-        let keeper = &self.request.handle().keeper;
-        let turn = keeper.block_on(self.turn(Waiting::UntilDone)).and_then(|turn| turn);
+        let turn = self.request.handle().block_on(self.turn(Waiting::UntilDone)).and_then(|turn| turn);
         let guard = match turn.map_err(OnceError::NotBegun)? {
             Turn::Done(bytes) => return Ok(Ran::Replayed(bytes)),
             Turn::Run(guard, ()) => guard,

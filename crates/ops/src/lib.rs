@@ -1,10 +1,9 @@
 //! What the tools for operators share: [`Looks`] tells what happened between two looks at the locks of an engine;
 //! [`series`] writes what is known of several engines, and of runs, in the text format of Prometheus; [`waits`] tells
-//! who waits for whom; [`Leases`] tells how long ago leases were renewed; [`FirstSeen`] tells
-//! how long holds and waits were seen; [`remarks`] tells what is to be said about
-//! holders; [`Reached`] tells by which URL the reader of an advice runs a command; [`audit`] records breaks;
-//! [`end_hold`] ends a hold; [`pause_after_look`] and [`pause_before_noticed_look`] say when the next look is due;
-//! [`utc`] and [`short_duration`] write times.
+//! who waits for whom; [`Leases`] tells how long ago leases were renewed; [`FirstSeen`] tells how long holds and waits
+//! were seen; [`remarks`] tells what is to be said about holders; [`Reached`] tells by which URL the reader of an
+//! advice runs a command; [`audit`] records breaks; [`end_hold`] ends a hold; [`pause_after_look`] and
+//! [`pause_before_noticed_look`] say when the next look is due; [`utc`] and [`short_duration`] write times.
 //!
 //! A part of the command `leasehold`. Its interface changes between releases.
 

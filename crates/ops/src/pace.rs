@@ -6,6 +6,10 @@ use std::time::Duration;
 const FACTOR: u32 = 3;
 /// The longest pause that follows from the time of a look.
 const LONGEST: Duration = Duration::from_secs(15);
+/// The shortest pause before a look that a notice of a change causes.
+const SHORTEST_AFTER_NOTICE: Duration = Duration::from_millis(100);
+/// A look that a notice causes comes after at least this many times as long as the look before it took.
+const NOTICE_FACTOR: u32 = 9;
 
 /// The pause between a look that took this long and the next one: `wanted`, but three times as long as the look if that
 /// is more, so that looks at very many names are not the main load of a server. The time of a look lengthens the pause
@@ -22,11 +26,6 @@ const LONGEST: Duration = Duration::from_secs(15);
 pub fn pause_after_look(wanted: Duration, took: Duration) -> Duration {
     wanted.max(took.saturating_mul(FACTOR).min(LONGEST))
 }
-
-/// The shortest pause before a look that a notice of a change causes.
-const SHORTEST_AFTER_NOTICE: Duration = Duration::from_millis(100);
-/// A look that a notice causes comes after at least this many times as long as the look before it took.
-const NOTICE_FACTOR: u32 = 9;
 
 /// The shortest pause between a look that took this long and a look because of a notice of a change: at least 100 ms,
 /// and so long that such looks take at most a tenth of the time, however often locks change.

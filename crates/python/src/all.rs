@@ -9,7 +9,6 @@ use crate::{
     arguments::{permits_of, text},
     blocks::{Blocks, leave, not_pickled},
     errors::exception,
-    event_loop::running_task,
     guard::Guard,
     locks::{Locks, fallible},
     operation::{Finish, Operation, Work},
@@ -138,11 +137,7 @@ impl All {
 
     /// The operation that acquires and enters the block. Native, as `__enter__`.
     fn __aenter__(&self, py: Python<'_>) -> PyResult<Operation> {
-        let (task, running) = running_task(py)?;
-        let entering = self.task_blocks.entering(&task, running.as_ref())?;
-        let enters =
-            self.operation(py, self.options.wait)?.then(py, |py, guards| entering.enter_with(py, guards))?;
-        Ok(enters.awaited_in(running))
+        self.task_blocks.acquire_and_enter(py, self.operation(py, self.options.wait)?)
     }
 
     fn __aexit__<'py>(

@@ -129,11 +129,12 @@ impl Losses {
     /// A call about the hold. A loss that it reports is told.
     pub fn call<T: Send + 'static>(
         self: &Arc<Self>,
-        locks: Py<Locks>,
+        py: Python<'_>,
+        locks: &Py<Locks>,
         call: impl Future<Output = Result<T, Error>> + Send + 'static,
         finish: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> Operation {
-        Operation::new(call, self.finish(locks, finish))
+        Operation::new(call, self.finish(locks.clone_ref(py), finish)).on(locks.clone_ref(py))
     }
 
     /// What turns the result of a call about the hold into a Python object. A loss that it reports is told.

@@ -13,7 +13,6 @@ use crate::{
     blocks::{Blocks, leave, not_pickled},
     callbacks::{Losses, Thread},
     errors::exception,
-    event_loop::running_task,
     leader_watch::{Watch, leader_of},
     locks::{Locks, fallible, forks},
     operation::Operation,
@@ -151,11 +150,7 @@ impl Election {
 
     /// The operation that campaigns and enters the block. Native, as `__enter__`.
     fn __aenter__(&self, py: Python<'_>) -> PyResult<Operation> {
-        let (task, running) = running_task(py)?;
-        let entering = self.task_blocks.entering(&task, running.as_ref())?;
-        let enters =
-            self.operation(py, self.wait)?.then(py, |py, leading| entering.enter_with(py, leading))?;
-        Ok(enters.awaited_in(running))
+        self.task_blocks.acquire_and_enter(py, self.operation(py, self.wait)?)
     }
 
     fn __aexit__<'py>(
@@ -318,7 +313,7 @@ impl Held for Leading {
                 None => Ok(()),
             }
         };
-        Ok(Some(self.losses.call(self.locks.clone_ref(py), resign, |py, ()| Ok(py.None()))))
+        Ok(Some(self.losses.call(py, &self.locks, resign, |py, ()| Ok(py.None()))))
     }
 }
 
@@ -421,7 +416,7 @@ impl Leading {
     fn proclaim_async(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Operation> {
         let (leading, value) = (self.held(py)?, text("value", value)?);
         let proclaim = async move { leading.proclaim(value).await };
-        Ok(self.losses.call(self.locks.clone_ref(py), proclaim, |py, ()| Ok(py.None())))
+        Ok(self.losses.call(py, &self.locks, proclaim, |py, ()| Ok(py.None())))
     }
 
     /// The loss of the lead, as an event.

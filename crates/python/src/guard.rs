@@ -136,7 +136,7 @@ impl Guard {
         call: impl Future<Output = Result<T, Error>> + Send + 'static,
         finish: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> Operation {
-        self.losses.call(self.locks.clone_ref(py), call, finish).on(self.locks.clone_ref(py))
+        self.losses.call(py, &self.locks, call, finish)
     }
 
     /// The error of a call that begins after the release.

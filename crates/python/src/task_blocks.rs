@@ -141,6 +141,18 @@ impl<T: Held> TaskBlocks<T> {
         Ok(Entering { tasks, address, task, running })
     }
 
+    /// The operation that acquires by `acquire`, and then enters a block of the running task.
+    pub fn acquire_and_enter(&self, py: Python<'_>, acquire: Operation) -> PyResult<Operation> {
+        let (task, running) = running_task(py)?;
+        let entering = self.entering(&task, running.as_ref())?;
+        let enters = acquire.then(py, |py, held| {
+            let held = held?;
+            entering.enter(py, held.bind(py).cast::<T>()?.as_unbound(), None)?;
+            Ok(held)
+        })?;
+        Ok(enters.awaited_in(running))
+    }
+
     /// The running task leaves the block that it entered last. What it has to await.
     pub fn leave<'py>(
         &self,
@@ -270,13 +282,6 @@ impl<T: Held> Entering<T> {
         let none = || OfTask { task: self.task.clone_ref(py), blocks: Vec::new() };
         tasks.entry(self.address).or_insert_with(none).blocks.push(block);
         Ok(())
-    }
-
-    /// [`enter`](Self::enter), if the acquisition has a result.
-    pub fn enter_with(self, py: Python<'_>, held: PyResult<Py<PyAny>>) -> PyResult<Py<PyAny>> {
-        let held = held?;
-        self.enter(py, held.bind(py).cast::<T>()?.as_unbound(), None)?;
-        Ok(held)
     }
 
     /// Begins to wait for the loss, in asyncio.

@@ -12,7 +12,8 @@ use pyo3::{
 };
 
 /// A future, as far as a task needs one: asyncio accepts any object with these attributes from a task. Unlike a future
-/// of asyncio it resumes its task at once when it is done, without another turn of the loop: that costs less than half.
+/// of asyncio it resumes its task at once when it is done, without another turn of the loop, in less than half of the
+/// time.
 #[pyclass(frozen, module = "leasehold._leasehold")]
 pub struct TaskWait {
     event_loop: Py<PyWeakrefReference>,

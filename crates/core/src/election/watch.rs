@@ -1,6 +1,6 @@
 //! Follows who leads an election.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     Error, ErrorKind, Fault, Locks, Memo, MemoFollower, MemoKind, Name, Request, Token, memo::check_kind,
@@ -105,8 +105,8 @@ impl LeaderWatch {
     /// As [`changed`](Self::changed).
     #[track_caller]
     pub fn changed_blocking(&mut self) -> Result<Leadership, Error> {
-        let keeper = self.locks.shared().keeper.clone();
-        keeper.block_on(self.changed())?
+        let shared = Arc::clone(self.locks.shared());
+        shared.block_on(self.changed())?
     }
 
     /// Waits for the next change of the memo, or until nothing was read for too long. `None`: the engine did not

@@ -55,9 +55,9 @@ struct Calls {
 /// own way.
 #[must_use]
 pub struct BlockingCall {
-    shared: Arc<Shared>,
-    /// `None` if the keeper has no thread, or it has not started.
-    runtime: Option<Arc<CallersRuntime>>,
+    /// The keeper's work and its runtime. `None` for an engine inside the process, which needs no keeper, and if the
+    /// keeper has no thread, or it has not started.
+    keeper: Option<(Arc<Shared>, Arc<CallersRuntime>)>,
     /// Whether this call runs the runtime.
     runs: bool,
     /// Whether the call leaves something to do for the keeper thread.
@@ -162,11 +162,11 @@ impl CallersRuntime {
 impl BlockingCall {
     /// Begins a blocking call on `shared`. It must begin before its work does.
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
-        // An engine inside the process needs no keeper.
         let runtime = if shared.profile.inline { None } else { shared.keeper.callers_runtime() };
-        let runs = runtime.as_ref().is_some_and(|runtime| runtime.start_call());
+        let keeper = runtime.map(|runtime| (Arc::clone(shared), runtime));
+        let runs = keeper.as_ref().is_some_and(|(_, runtime)| runtime.start_call());
         // After a panic, the keeper thread has to look what is left to do.
-        Self { shared: Arc::clone(shared), runtime, runs, must_return: true }
+        Self { keeper, runs, must_return: true }
     }
 
     /// Whether this call runs the keeper's runtime.
@@ -178,9 +178,9 @@ impl BlockingCall {
     /// Runs the keeper's runtime on this thread until `future` is done. `None` if this call does not run the runtime,
     /// or not any longer: then the caller waits for the keeper.
     pub fn run<T>(&mut self, future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Option<T> {
-        let callers = self.runtime.as_ref().filter(|_| self.runs)?;
-        let value = callers.run(future);
-        self.must_return = value.is_none() || !self.shared.pending.is_zero() || !self.shared.has_no_jobs();
+        let (shared, runtime) = self.keeper.as_ref().filter(|_| self.runs)?;
+        let value = runtime.run(future);
+        self.must_return = value.is_none() || !shared.pending.is_zero() || !shared.has_no_jobs();
         if value.is_none() {
             self.stop_running();
         }
@@ -188,7 +188,7 @@ impl BlockingCall {
     }
 
     fn stop_running(&mut self) {
-        if let Some(runtime) = &self.runtime
+        if let Some((_, runtime)) = &self.keeper
             && std::mem::take(&mut self.runs)
         {
             runtime.stop_running(self.must_return);
@@ -199,7 +199,7 @@ impl BlockingCall {
 impl Drop for BlockingCall {
     fn drop(&mut self) {
         self.stop_running();
-        if let Some(runtime) = &self.runtime {
+        if let Some((_, runtime)) = &self.keeper {
             runtime.end_call();
         }
     }
@@ -227,59 +227,58 @@ impl Shared {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the tests need threads and runtimes")]
 mod tests {
     use std::{
         panic::{AssertUnwindSafe, catch_unwind},
-        sync::mpsc,
+        sync::{
+            atomic::{AtomicBool, Ordering},
+            mpsc,
+        },
         thread::{self, ThreadId},
     };
 
-    use tokio::sync::oneshot;
-
     use super::*;
+    use crate::driver::keeper::thread::{Running, start_thread};
 
     /// More calls than a busy machine needs until some of them follow each other soon enough.
     const MANY_CALLS: usize = 1_000_000;
     /// For how long a test waits for what must come.
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A keeper thread with its runtime.
+    /// A keeper thread.
     struct Kept {
-        callers: Arc<CallersRuntime>,
-        handle: Handle,
+        running: Running,
         thread: ThreadId,
-        _alive: oneshot::Sender<()>,
+    }
+
+    /// Tells the thread on which a task of the runtime runs.
+    fn spawn(runtime: &Handle) -> mpsc::Receiver<ThreadId> {
+        let (sender, receiver) = mpsc::channel();
+        drop(runtime.spawn(async move { sender.send(thread::current().id()) }));
+        receiver
     }
 
     impl Kept {
         fn start() -> Self {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let handle = runtime.handle().clone();
-            let runtime = Arc::new(runtime);
-            let callers = Arc::new(CallersRuntime::new(&runtime));
-            let (alive, gone) = oneshot::channel::<()>();
-            let of_thread = Arc::clone(&callers);
-            let thread = thread::spawn(move || of_thread.run_until(&runtime, async { drop(gone.await) }));
-            Self { callers, handle, thread: thread.thread().id(), _alive: alive }
+            let running = start_thread().unwrap();
+            let thread = spawn(&running.handle).recv_timeout(LONG).unwrap();
+            Self { running, thread }
         }
 
         /// The thread on which a task of the runtime runs.
-        fn spawn(&self) -> mpsc::Receiver<ThreadId> {
-            let (sender, receiver) = mpsc::channel();
-            drop(self.handle.spawn(async move { sender.send(thread::current().id()) }));
-            receiver
+        fn task_thread(&self) -> Result<ThreadId, mpsc::RecvTimeoutError> {
+            spawn(&self.running.handle).recv_timeout(LONG)
         }
 
         /// A short blocking call; true if its task ran on this thread.
         fn call(&self) -> bool {
             let mut task_thread = None;
-            if self.callers.start_call() {
-                let task = self.handle.spawn(async { thread::current().id() });
-                task_thread = self.callers.run(pin!(task)).transpose().unwrap();
-                self.callers.stop_running(task_thread.is_none());
+            if self.running.callers.start_call() {
+                let task = self.running.handle.spawn(async { thread::current().id() });
+                task_thread = self.running.callers.run(pin!(task)).transpose().unwrap();
+                self.running.callers.stop_running(task_thread.is_none());
             }
-            self.callers.end_call();
+            self.running.callers.end_call();
             task_thread == Some(thread::current().id())
         }
 
@@ -291,9 +290,9 @@ mod tests {
         /// Begins calls until one is to run the runtime.
         fn begin_running(&self) {
             let begin = |_| {
-                let runs = self.callers.start_call();
+                let runs = self.running.callers.start_call();
                 if !runs {
-                    self.callers.end_call();
+                    self.running.callers.end_call();
                 }
                 runs
             };
@@ -304,11 +303,11 @@ mod tests {
     #[test]
     fn a_caller_of_many_calls_runs_the_tasks_and_then_the_keeper_thread_runs_them_again() {
         let kept = Kept::start();
-        assert_eq!(kept.spawn().recv_timeout(LONG), Ok(kept.thread));
+        assert_eq!(kept.task_thread(), Ok(kept.thread));
         for _ in 0..3 {
             kept.call_until_one_runs();
             // Nobody asks for the keeper thread: it looks by itself.
-            assert_eq!(kept.spawn().recv_timeout(LONG), Ok(kept.thread));
+            assert_eq!(kept.task_thread(), Ok(kept.thread));
         }
     }
 
@@ -316,47 +315,50 @@ mod tests {
     fn a_long_call_leaves_the_runtime_to_the_keeper_thread() {
         let kept = Kept::start();
         kept.begin_running();
-        let keeper_thread = kept.thread;
-        let task = kept.handle.spawn(async move {
-            while thread::current().id() != keeper_thread {
+        let (keeper_thread, has_left) = (kept.thread, Arc::new(AtomicBool::new(false)));
+        let is_left = Arc::clone(&has_left);
+        let task = kept.running.handle.spawn(async move {
+            while !is_left.load(Ordering::SeqCst) || thread::current().id() != keeper_thread {
                 tokio::task::yield_now().await;
             }
         });
         let mut task = pin!(task);
-        assert!(kept.callers.run(task.as_mut()).is_none());
-        kept.callers.stop_running(true);
+        assert!(kept.running.callers.run(task.as_mut()).is_none());
+        has_left.store(true, Ordering::SeqCst);
+        kept.running.callers.stop_running(true);
         pollster::block_on(task).unwrap();
-        kept.callers.end_call();
+        kept.running.callers.end_call();
     }
 
     #[test]
     fn a_call_beside_another_one_does_not_run_the_runtime() {
         let kept = Kept::start();
         kept.begin_running();
-        assert!(!kept.callers.start_call());
-        kept.callers.stop_running(false);
+        assert!(!kept.running.callers.start_call());
+        kept.running.callers.stop_running(false);
         // The other call waits for the keeper thread, which has been asked to return.
-        let calls = kept.callers.lock();
+        let calls = kept.running.callers.lock();
         assert!(!calls.is_left || calls.must_return);
         assert_eq!(calls.in_a_row, 0);
         drop(calls);
-        assert_eq!(kept.spawn().recv_timeout(LONG), Ok(kept.thread));
-        kept.callers.end_call();
-        kept.callers.end_call();
+        assert_eq!(kept.task_thread(), Ok(kept.thread));
+        kept.running.callers.end_call();
+        kept.running.callers.end_call();
     }
 
     #[test]
     fn work_of_others_calls_the_keeper_thread_back() {
-        let kept = Kept::start();
-        // The keeper thread can return by itself at any time.
-        let is_called_back = |_| {
-            kept.call_until_one_runs();
-            let was_left = kept.callers.lock().is_left;
-            kept.callers.run_soon();
-            let calls = kept.callers.lock();
-            (was_left && calls.is_left).then_some(calls.must_return)
+        // Without a keeper thread, which could return by itself at any time.
+        let callers =
+            CallersRuntime::new(&Arc::new(tokio::runtime::Builder::new_current_thread().build().unwrap()));
+        let is_called_back = |is_left, is_run_by_caller| {
+            *callers.lock() = Calls { is_left, is_run_by_caller, ..Calls::default() };
+            callers.run_soon();
+            callers.lock().must_return
         };
-        assert_eq!((0..MANY_CALLS).find_map(is_called_back), Some(true));
+        assert!(is_called_back(true, false));
+        assert!(!is_called_back(true, true), "the caller does the work");
+        assert!(!is_called_back(false, false), "the keeper thread does the work");
     }
 
     #[test]
@@ -374,10 +376,10 @@ mod tests {
     fn a_panic_leaves_the_runtime_to_the_keeper_thread() {
         let kept = Kept::start();
         kept.begin_running();
-        let panics = || kept.callers.run(pin!(async { panic!("as a bug would") }));
+        let panics = || kept.running.callers.run(pin!(async { panic!("as a bug would") }));
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
-        kept.callers.stop_running(true);
-        kept.callers.end_call();
-        assert_eq!(kept.spawn().recv_timeout(LONG), Ok(kept.thread));
+        kept.running.callers.stop_running(true);
+        kept.running.callers.end_call();
+        assert_eq!(kept.task_thread(), Ok(kept.thread));
     }
 }

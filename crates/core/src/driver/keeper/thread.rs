@@ -75,10 +75,10 @@ pub(super) enum BlockingWait<'a> {
 }
 
 /// A keeper thread that runs.
-struct Running {
-    handle: Handle,
+pub(super) struct Running {
+    pub(super) handle: Handle,
     /// Lets threads of callers run the runtime of the thread.
-    callers: Arc<CallersRuntime>,
+    pub(super) callers: Arc<CallersRuntime>,
     /// Dropped with the last clone of the keeper: ends the thread.
     _alive: oneshot::Sender<()>,
 }
@@ -320,7 +320,7 @@ impl Keeper {
 
 #[expect(clippy::disallowed_methods, reason = "part of the keeper")]
 /// Starts a keeper thread.
-fn start_thread() -> Result<Running, Error> {
+pub(super) fn start_thread() -> Result<Running, Error> {
     let start_error = |error: std::io::Error| {
         Error::new(
             ErrorKind::Refused,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Awaitable, Literal, NamedTuple, Optional, Union
 from weakref import ref
 
 from leasehold import _errors
 from leasehold._leasehold import Guard
 from leasehold._loops import current_task
+from leasehold.compat._base import LockOfRedis
 from leasehold.compat._errors import (
     ACQUIRED_TOO_LATE,
     FORGOTTEN_AT_EXIT,
@@ -25,8 +24,6 @@ from leasehold.compat._errors import (
 from leasehold.compat._servers import (
     holder_with,
     keep_until_timeout,
-    locks_of,
-    name_of,
     request_of,
     token_of,
     wait_of,
@@ -48,7 +45,7 @@ class _Hold(NamedTuple):
     task: ref[Any]
 
 
-class AsyncRedisLock:
+class AsyncRedisLock(LockOfRedis):
     """A lock with the signature of redis-py's asyncio ``Lock``, on the same key.
 
     ``redis`` is a client of ``redis.asyncio``, whose settings are used for a connection of its own, or a URL of
@@ -70,28 +67,7 @@ class AsyncRedisLock:
     (True, False)
     """
 
-    def __init__(
-        self,
-        redis: Any,
-        name: Union[str, bytes, memoryview],
-        timeout: Optional[float] = None,
-        sleep: float = 0.1,
-        blocking: bool = True,
-        blocking_timeout: Optional[float] = None,
-        thread_local: bool = True,
-        raise_on_release_error: bool = True,
-    ) -> None:
-        self.redis = redis
-        self.name = name_of(name)
-        self.timeout = timeout
-        self.sleep = sleep
-        self.blocking = blocking
-        self.blocking_timeout = blocking_timeout
-        self.thread_local = bool(thread_local)
-        self.raise_on_release_error = raise_on_release_error
-        self.local: Any = threading.local() if self.thread_local else SimpleNamespace()
-        self.local.token = None
-        self._locks = locks_of(redis, for_tasks=True)
+    _for_tasks = True
 
     async def acquire(
         self,
@@ -212,7 +188,7 @@ class AsyncRedisLock:
         >>> asyncio.run(main())
         True
         """
-        guard = self._timed_guard("extend")
+        guard = self._timed(self._guard, "extend")
         left = 0.0 if replace_ttl else guard.remaining or 0.0
         return self._extend(guard, left + additional_time)
 
@@ -226,7 +202,7 @@ class AsyncRedisLock:
         >>> asyncio.run(main())
         True
         """
-        return self._extend(self._timed_guard("reacquire"), self.timeout or 0.0)
+        return self._extend(self._timed(self._guard, "reacquire"), self.timeout or 0.0)
 
     @property
     def _holds(self) -> list[_Hold]:
@@ -242,6 +218,11 @@ class AsyncRedisLock:
         holds = self._holds
         return self._hold_of(current_task()) or (holds[-1] if holds else None)
 
+    @property
+    def _guard(self) -> Optional[Guard]:
+        hold = self._hold
+        return None if hold is None else hold.guard
+
     def _hold_of(self, task: Any) -> Optional[_Hold]:
         return next((hold for hold in reversed(self._holds) if hold.task() is task), None)
 
@@ -250,14 +231,6 @@ class AsyncRedisLock:
         self._holds[:] = [other for other in self._holds if other.guard.check() or _runs(other.task())]
         self._holds.append(hold)
         self.local.token = hold.token
-
-    def _timed_guard(self, verb: str) -> Guard:
-        hold = self._hold
-        if hold is None:
-            raise LockError(f"Cannot {verb} an unlocked lock")
-        if self.timeout is None:
-            raise LockError(f"Cannot {verb} a lock with no timeout")
-        return hold.guard
 
     async def _extend(self, guard: Guard, time: float) -> Literal[True]:
         try:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from leasehold import _errors
 from leasehold._leasehold import Guard
+from leasehold.compat._base import LockOfRedis
 from leasehold.compat._errors import (
     ACQUIRED_TOO_LATE,
     FORGOTTEN_AT_EXIT,
@@ -23,8 +22,6 @@ from leasehold.compat._errors import (
 from leasehold.compat._servers import (
     holder_with,
     keep_until_timeout,
-    locks_of,
-    name_of,
     request_of,
     token_of,
     wait_of,
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("leasehold")
 
 
-class RedisLock:
+class RedisLock(LockOfRedis):
     """A lock with the signature of redis-py's ``Lock``, on the same key.
 
     ``redis`` is a client of redis-py, whose settings are used for a connection of its own, or a URL of leasehold:
@@ -68,28 +65,7 @@ class RedisLock:
     False
     """
 
-    def __init__(
-        self,
-        redis: Any,
-        name: Union[str, bytes, memoryview],
-        timeout: Optional[float] = None,
-        sleep: float = 0.1,
-        blocking: bool = True,
-        blocking_timeout: Optional[float] = None,
-        thread_local: bool = True,
-        raise_on_release_error: bool = True,
-    ) -> None:
-        self.redis = redis
-        self.name = name_of(name)
-        self.timeout = timeout
-        self.sleep = sleep
-        self.blocking = blocking
-        self.blocking_timeout = blocking_timeout
-        self.thread_local = bool(thread_local)
-        self.raise_on_release_error = raise_on_release_error
-        self.local: Any = threading.local() if self.thread_local else SimpleNamespace()
-        self.local.token = None
-        self._locks = locks_of(redis, for_tasks=False)
+    _for_tasks = False
 
     def acquire(
         self,
@@ -200,7 +176,7 @@ class RedisLock:
         ...     lock.extend(60)
         True
         """
-        guard = self._timed_guard("extend")
+        guard = self._timed(self._guard, "extend")
         left = 0.0 if replace_ttl else guard.remaining or 0.0
         return self._extend(guard, left + additional_time)
 
@@ -212,20 +188,12 @@ class RedisLock:
         ...     lock.reacquire()
         True
         """
-        guard = self._timed_guard("reacquire")
+        guard = self._timed(self._guard, "reacquire")
         return self._extend(guard, self.timeout or 0.0)
 
     @property
     def _guard(self) -> Optional[Guard]:
         guard: Optional[Guard] = getattr(self.local, "guard", None)
-        return guard
-
-    def _timed_guard(self, verb: str) -> Guard:
-        guard = self._guard
-        if guard is None:
-            raise LockError(f"Cannot {verb} an unlocked lock")
-        if self.timeout is None:
-            raise LockError(f"Cannot {verb} a lock with no timeout")
         return guard
 
     def _extend(self, guard: Guard, time: float) -> bool:
