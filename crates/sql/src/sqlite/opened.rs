@@ -151,9 +151,11 @@ impl Opened {
         checked
     }
 
-    /// Whether the path still leads to this file and its log: a process that opens it now finds the same locks.
+    /// Whether the path still leads to this file and its log: a process that opens it now finds the same locks. Empty
+    /// tables in memory have no file: they tell what was at the path when they were opened, also if another process
+    /// creates the file now.
     pub(super) fn is_at_path(&self) -> bool {
-        self.paths.identity() == self.identity
+        !self.has_tables() || self.paths.identity() == self.identity
     }
 }
 

@@ -185,6 +185,19 @@ mod tests {
     }
 
     #[test]
+    fn a_look_before_the_file_exists_succeeds_also_if_the_file_is_created_meanwhile() {
+        let (dir, clock) = (tempfile::tempdir().unwrap(), Env::system().clock);
+        let path = dir.path().join("a.db");
+        let look = Opened::open(&path, &*clock, Access::Read).unwrap();
+        look.begin(Access::Read).unwrap();
+        Opened::open(&path, &*clock, Access::Write).unwrap();
+        let results = Results::default();
+        run_together(&look, 0, vec![job(&results, &["SELECT * FROM leasehold_lock"])], || ());
+        assert_eq!(*results.lock().unwrap(), [Ok(())]);
+        assert!(!look.may_stay_open(), "the next look finds the file");
+    }
+
+    #[test]
     fn a_rollback_is_reported_to_all_jobs() {
         for jobs in [&[ONE, ALL, TWO][..], &[ALL, ONE], &[ONE, ALL], &[ALL]] {
             let (results, savepoint_result) = run(jobs);

@@ -170,7 +170,9 @@ fn the_end_of_the_certificate_is_told() {
         .identity(server.certificate("client.pem"), server.certificate("client.key"));
     let client = engine(Config::new(vec![Endpoint { host, port }]).tls(tls));
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let told = runtime.block_on(client.diagnose()).unwrap();
+    // The first handshakes of a new server can take longer than the limit of a look.
+    let look = || runtime.block_on(client.diagnose());
+    let told = (0..20).find_map(|_| look().ok()).unwrap_or_else(|| look().unwrap());
     assert_told(&told, "zookeeper-tls", Severity::Good, "the certificate of the server expires in ");
 }
 
