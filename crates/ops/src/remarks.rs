@@ -3,7 +3,7 @@
 
 use leasehold::{HolderProcess, HolderView, View};
 
-use crate::short_duration;
+use crate::{short_duration, waiting_text};
 
 /// A remark about a holder. Its texts contain no text that others chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,8 @@ pub fn marks(holder: &HolderView) -> Vec<&'static str> {
     .collect()
 }
 
-/// The remarks about the holders of a name. If there are several, each remark begins with the token of its hold.
+/// The remarks about a name and its holders. If there are several holders, each of their remarks begins with the token
+/// of its hold.
 #[must_use]
 pub fn remarks(view: &View) -> Vec<Remark> {
     let is_only = view.holders.len() == 1;
@@ -40,7 +41,19 @@ pub fn remarks(view: &View) -> Vec<Remark> {
         let remarks = holder_remarks(holder).into_iter();
         remarks.map(move |Remark { what, text }| Remark { what, text: format!("{prefix}{text}") })
     };
-    view.holders.iter().flat_map(of_holder).collect()
+    view.holders.iter().flat_map(of_holder).chain(untaken(view)).collect()
+}
+
+/// About a free name that is waited for. Its first waiter takes it within moments, unless it is stopped or cut off.
+fn untaken(view: &View) -> Option<Remark> {
+    let is_free = view.holders.is_empty() && view.problem.is_none();
+    let first = view.waiters.first().filter(|_| is_free)?;
+    let waited = waiting_text(first).map(|waited| format!(" after {waited}")).unwrap_or_default();
+    let text = format!(
+        "free, and not taken{waited}: if a second look shows the same, the first waiter is stopped or cut off, and others \
+         get the name when it is continued (kill -CONT), is ended, or loses its place"
+    );
+    Some(Remark { what: "waiter", text })
 }
 
 /// The remarks about one holder, the most important first.
@@ -103,7 +116,7 @@ fn lease(holder: &HolderView) -> Option<String> {
 mod tests {
     use std::time::Duration;
 
-    use leasehold::{Mode, Name};
+    use leasehold::{Mode, Name, WaiterView};
 
     use super::*;
 
@@ -169,6 +182,17 @@ mod tests {
             assert!(texts[0].starts_with(&format!("process: {text}")), "{texts:?}");
         }
         assert!(texts(&of(Some('T')))[0].contains("`kill -CONT 1234`"));
+    }
+
+    #[test]
+    fn a_free_name_with_a_waiter_has_a_remark() {
+        let mut view = View::free(Name::new("n").unwrap(), "k".into());
+        assert_eq!(remarks(&view), []);
+        view.waiters.push(WaiterView::new("i".into(), "o".into(), seconds(50)));
+        let [Remark { what: "waiter", text }] = &remarks(&view)[..] else { panic!("{view:?}") };
+        assert!(text.starts_with("free, and not taken after 50s: "), "{text}");
+        view.add_holder(Mode::Exclusive, holder());
+        assert_eq!(remarks(&view), []);
     }
 
     #[test]

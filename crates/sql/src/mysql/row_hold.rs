@@ -99,6 +99,12 @@ impl RowServer for Server {
         })
     }
 
+    fn how_to_end(&self, _: Option<&str>) -> String {
+        "the server does not say whose it is; information_schema.innodb_trx lists the transactions with their sessions \
+         (trx_mysql_thread_id), and KILL ends a session"
+            .into()
+    }
+
     fn rows(&self) -> &RowTable {
         &self.rows
     }

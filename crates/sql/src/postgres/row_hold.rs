@@ -105,6 +105,13 @@ impl RowServer for Server {
         })
     }
 
+    fn how_to_end(&self, session: Option<&str>) -> String {
+        match session {
+            Some(session) => format!("to end it, run SELECT pg_terminate_backend({session})"),
+            None => "the server does not say whose it is; pg_stat_activity lists the sessions, and pg_terminate_backend ends one".into(),
+        }
+    }
+
     fn rows(&self) -> &RowTable {
         &self.rows
     }

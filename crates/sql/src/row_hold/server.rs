@@ -91,6 +91,9 @@ pub(crate) trait RowServer: Send + Sync + 'static {
     /// What an operator should know of the server and the table beside the guarantee. Changes nothing.
     fn diagnose(&self) -> BoxFuture<'_, Result<Vec<Diagnostic>, Failed>>;
 
+    /// How an operator ends the session that has locked a row, for messages. `session`: its id, if the server tells it.
+    fn how_to_end(&self, session: Option<&str>) -> String;
+
     /// The rows that are the locks.
     fn rows(&self) -> &RowTable;
 

@@ -93,6 +93,10 @@ impl Rig {
         self.server.query(count)[0].parse().unwrap()
     }
 
+    fn how_to_end(&self, _session: &str) -> String {
+        "information_schema.innodb_trx".to_owned()
+    }
+
     const fn shows_holders(&self) -> bool {
         false
     }

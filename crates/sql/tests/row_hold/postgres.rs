@@ -94,6 +94,10 @@ impl Rig {
         self.server.query(count)[0].parse().unwrap()
     }
 
+    fn how_to_end(&self, session: &str) -> String {
+        format!("run SELECT pg_terminate_backend({session})")
+    }
+
     const fn shows_holders(&self) -> bool {
         true
     }
