@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     os::unix::fs::{FileExt, OpenOptionsExt},
+    time::Duration,
 };
 
 use nix::sys::stat::{fstat, lstat};
@@ -36,6 +37,10 @@ const MAX_LOOKS: usize = 3;
 /// How often a name is inspected while the process of a flock without a record has the lock directory open, as only a
 /// process of leasehold has: it has the flock a moment before its record, and a moment longer.
 const MAX_LOOKS_AT_OURS: usize = 200;
+/// How many of these looks come without a pause. After that, the process waits for a processor of a busy machine.
+const LOOKS_WITHOUT_PAUSE: usize = 50;
+/// The pause before each further look.
+const PAUSE: Duration = Duration::from_millis(1);
 
 impl Inspect for FileEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
@@ -149,8 +154,10 @@ impl FileEngine {
                 if !self.may_be_ours(&view, &mut seen) {
                     break;
                 }
-                // That process may wait for a processor.
-                std::thread::yield_now();
+                match looks < LOOKS_WITHOUT_PAUSE {
+                    true => std::thread::yield_now(),
+                    false => std::thread::sleep(PAUSE),
+                }
             }
             view = self.look_once(&paths, &KernelLocks::read(self.dir.file_system_type()))?;
         }
