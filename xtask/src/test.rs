@@ -96,8 +96,11 @@ pub(crate) fn nightly_jobs(steps: &mut Steps, workspace: &Workspace) -> Result<V
             Job::new(format!("{suite}, {test}"), command)
         }));
     }
-    let is_sql = |suite: &&Suite| suite.package == "leasehold-sql" && suite.kind == Kind::Integration;
-    jobs.extend(suites.iter().filter(is_sql).map(crowd));
+    let has_crowd = |suite: &&Suite| {
+        ["leasehold-sql", "leasehold-etcd", "leasehold-zookeeper"].contains(&&*suite.package)
+            && suite.kind == Kind::Integration
+    };
+    jobs.extend(suites.iter().filter(has_crowd).map(crowd));
     jobs.extend(suites.iter().filter(|suite| suite.kind == Kind::Python).flat_map(python_storms));
     jobs.extend(suites.iter().filter(|suite| suite.kind == Kind::Python).map(python_on_all_engines));
     jobs.push(python::pyright_job(steps, workspace)?);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{Handle, Loss, Previous};
-use leasehold_testkit::decorators::Verb;
+use leasehold_testkit::decorators::{Fault, Verb};
 use tokio::time;
 
 use crate::{
@@ -87,6 +87,20 @@ fn a_handle_does_not_name_the_hold_of_the_next_guard() {
         other.release_handle(&handle).await.unwrap();
         joined.confirm().await.unwrap();
         assert!(reader.confirm().await.unwrap_err().is_lost());
+    });
+}
+
+#[test]
+fn a_lost_release_by_handle_is_sent_again() {
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, ..) = new_client(&store, &env);
+        let (other, faulty, _) = new_client(&store, &env);
+        let handle = locks.mutex("x").acquire().await.unwrap().into_handle().unwrap();
+        faulty.next(Verb::Release, Fault::RequestLost);
+        other.release_handle(&handle).await.unwrap();
+        assert_eq!(faulty.pending(), 0);
+        assert!(locks.mutex("x").try_acquire().await.is_ok());
     });
 }
 

@@ -6,10 +6,13 @@ use leasehold_core::{BoxFuture, Engine, Env};
 use leasehold_etcd::{Config, EtcdEngine};
 use leasehold_testkit::{
     server::EtcdCluster,
-    suite::{self, Disturbance, Harness, Stored, wait_for_no_leftovers},
+    suite::{self, Disturbance, Harness, Stored, max_waiters_or, wait_for_no_leftovers},
 };
 
 use crate::rig::{Rig, local, locks};
+
+/// How many claims wait in the largest case, except at night.
+const CROWD: usize = 250;
 
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
@@ -35,6 +38,10 @@ impl Harness for Rig {
         self.has_lock_keys()
     }
 
+    fn max_waiters(&self) -> usize {
+        max_waiters_or(CROWD)
+    }
+
     fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(wait_for_no_leftovers(|| self.keys()))
     }
@@ -57,6 +64,10 @@ impl Harness for ThreeMembers {
             self.cluster.command(0, &["del", "", "--from-key"]);
         }
         Box::pin(std::future::ready(forgets))
+    }
+
+    fn max_waiters(&self) -> usize {
+        max_waiters_or(CROWD)
     }
 
     fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {

@@ -89,7 +89,12 @@ impl Inspect for RowEngine {
         )
     }
 
-    fn break_hold<'a>(&'a self, name: &'a Name, _: u64, _: bool) -> BoxFuture<'a, Result<Broken, EngineError>> {
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        _: u64,
+        _: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(self.client.inspect(move |session| async move {
             let LookedRow::Locked(holder) = session.look(name).await? else { return Ok(Broken::NotHeld) };
             let how = self.client.server.how_to_end(holder.as_ref().map(|holder| &*holder.session));

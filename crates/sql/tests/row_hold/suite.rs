@@ -283,7 +283,7 @@ macro_rules! suite {
             assert_eq!(view.holders.len(), 1, "{view:?}");
             assert_eq!(view.holders[0].owner.starts_with("leasehold"), rig.shows_holders(), "{view:?}");
             let break_hold = || {
-                runtime.block_on(leasehold_core::Inspect::break_hold(&engine, &name, guard.token(), false))
+                runtime.block_on(leasehold_core::Inspect::break_hold(&engine, &name, guard.token().number, false))
             };
             let told = break_hold().unwrap_err().to_string();
             assert!(told.contains(&rig.how_to_end(&view.holders[0].id)), "{told}");

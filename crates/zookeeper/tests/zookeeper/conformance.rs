@@ -8,7 +8,7 @@ use std::{
 use leasehold_core::{BoxFuture, Engine, Env};
 use leasehold_testkit::{
     server::ZookeeperEnsemble,
-    suite::{self, Disturbance, Harness, Report, wait_for_no_leftovers},
+    suite::{self, Disturbance, Harness, Report, max_waiters_or, wait_for_no_leftovers},
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
@@ -16,6 +16,9 @@ use crate::{
     raw_client::RawClient,
     rig::{Rig, ephemerals, local},
 };
+
+/// How many claims wait in the largest case, except at night: each of them lists the claims before it.
+const CROWD: usize = 250;
 
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
@@ -31,6 +34,10 @@ impl Harness for Rig {
             _ => return Box::pin(std::future::ready(false)),
         }
         Box::pin(std::future::ready(true))
+    }
+
+    fn max_waiters(&self) -> usize {
+        max_waiters_or(CROWD)
     }
 
     fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
@@ -57,6 +64,10 @@ impl Harness for ThreeServers {
             self.forget();
         }
         Box::pin(std::future::ready(forgets))
+    }
+
+    fn max_waiters(&self) -> usize {
+        max_waiters_or(CROWD)
     }
 
     fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {

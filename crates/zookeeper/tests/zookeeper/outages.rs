@@ -179,8 +179,9 @@ fn a_release_wakes_one_of_a_thousand() {
         }
     });
     // One watch for each waiter, and one watch of the holder and of the first waiter for its own node.
+    rig.until("the last watch is set", || rig.watches() > CROWD);
     let watches = rig.watches();
-    assert!((CROWD + 1..=CROWD + 2).contains(&watches), "{watches}");
+    assert!(watches <= CROWD + 2, "{watches}");
     rig.run(async {
         engine.release(&crate::rig::release_of(&first)).await;
         let notification = tokio::time::timeout(PATIENCE, other.notifications()).await.unwrap();

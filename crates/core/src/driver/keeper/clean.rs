@@ -45,6 +45,8 @@ pub(crate) struct Cleanup {
 struct HoldRelease {
     /// The lease cannot lapse before this instant.
     deadline: Instant,
+    /// How long the caller waits for an answer.
+    until: Instant,
     /// Where the outcome is sent to.
     reply: oneshot::Sender<Result<(), Error>>,
 }
@@ -78,14 +80,22 @@ impl Cleanup {
 
     /// Makes this the cleanup of a hold that was valid until `deadline`, with the outcome sent to `reply`.
     pub(crate) fn for_hold(mut self, deadline: Instant, reply: oneshot::Sender<Result<(), Error>>) -> Self {
-        self.hold_release = Some(HoldRelease { deadline, reply });
+        self.hold_release = Some(HoldRelease { deadline, until: deadline, reply });
+        self
+    }
+
+    /// Lets the caller wait until `until`, although the hold may have ended before.
+    pub(crate) fn wait_until(mut self, until: Instant) -> Self {
+        if let Some(hold_release) = &mut self.hold_release {
+            hold_release.until = until;
+        }
         self
     }
 
     /// Reports to the releasing caller what the engine answered, when the answer leaves no doubt. `freed`: the hold was
     /// there; `last_doubt`: when holds were last put in doubt.
     fn report_answer(self, shared: &Shared, freed: bool, now: Instant, last_doubt: Instant) {
-        let Some(HoldRelease { deadline, reply }) = self.hold_release else { return };
+        let Some(HoldRelease { deadline, reply, .. }) = self.hold_release else { return };
         let unknown_error = |what| unknown_error(self.engine, &self.release, what);
         let result = match freed {
             true => Ok(()),
@@ -117,10 +127,11 @@ impl Cleanup {
         self
     }
 
-    /// Reports to the releasing caller that the engine did not answer in the time of the lease: a later answer could
-    /// not tell whether the release or the end of the lease freed the hold. The cleanup goes on without the caller.
+    /// Reports to the releasing caller that the engine did not answer in time, that of the lease if that is known: a
+    /// later answer could not tell whether the release or the end of the lease freed the hold. The cleanup goes on
+    /// without the caller.
     fn report_silence(mut self, now: Instant) -> Self {
-        if self.hold_release.as_ref().is_some_and(|hold_release| now >= hold_release.deadline) {
+        if self.hold_release.as_ref().is_some_and(|hold_release| now >= hold_release.until) {
             self.report_unanswered();
         }
         self

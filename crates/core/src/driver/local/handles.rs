@@ -117,8 +117,9 @@ impl Shared {
         let release = Release { id, name, mode, token, ended: Previous::Clean, min_hold: None };
         let (reply, answer) = oneshot::channel();
         // Until when the hold lasts is not known. So an answer to a repeated release says nothing about the first one.
-        let ends_at = self.now();
-        let cleanup = Cleanup::new(self, release, handle.ttl()).for_hold(ends_at, reply);
+        let now = self.now();
+        let until = now.after(handle.ttl());
+        let cleanup = Cleanup::new(self, release, handle.ttl()).for_hold(now, reply).wait_until(until);
         self.queue_job(KeeperJob::Release(cleanup));
         answer.await.unwrap_or_else(|_| Err(unanswered_release(handle.name())))
     }
