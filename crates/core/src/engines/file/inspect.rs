@@ -142,6 +142,10 @@ impl FileEngine {
     }
 
     /// The view of a name. Looks again while a holder seems to be foreign.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a look waits for another process, which no clock of a test moves"
+    )]
     fn look(&self, name: &Name, kernel_locks: &KernelLocks) -> Result<View, EngineError> {
         let paths = NamePaths::new(&self.dir, name);
         let mut view = self.look_once(&paths, kernel_locks)?;
