@@ -198,7 +198,8 @@ fn free_space(directory: &str) -> Option<u64> {
 
 fn doc_tests(workspace: &Workspace) -> Job {
     let mut cargo = workspace.cargo("test");
-    cargo.args(["--locked", "--workspace", "--all-features", "--doc"]);
+    // The packages of the tests, so that what is compiled for these serves here.
+    cargo.args(["--locked", "--all-features", "--doc"]).args(TESTED_PACKAGES);
     Job::new("doc tests", cargo)
 }
 
