@@ -173,10 +173,13 @@ impl Locks {
         let asked = self.ask_to_extend(&handle.clone().with_ttl(ttl)).await;
         if asked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Lost(Loss::Broken)) {
             // The next holder waits for the end of the broken one, and this is it.
-            let _ = self.shared().release_handle(handle).await;
+            let _ = self.shared().release_handle(handle, RELEASED_WITHIN).await;
         }
         asked?;
-        self.shared().release_handle(handle).await.map_err(|error| error.of_name(handle.name()))
+        self.shared()
+            .release_handle(handle, RELEASED_WITHIN)
+            .await
+            .map_err(|error| error.of_name(handle.name()))
     }
 
     /// [`release_handle`](Self::release_handle) for code without an executor: blocks the thread until the engine has

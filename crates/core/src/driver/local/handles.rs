@@ -109,8 +109,13 @@ impl Shared {
         Ok(guard.received())
     }
 
-    /// Releases the hold of a handle, which no guard of this process has. Returns the result of the release.
-    pub(crate) async fn release_handle(self: &Arc<Self>, handle: &Handle) -> Result<(), Error> {
+    /// Releases the hold of a handle, which no guard of this process has. Returns the result of the release. `patience`:
+    /// for how long it is sent again while the engine does not answer, at most until the lease would end.
+    pub(crate) async fn release_handle(
+        self: &Arc<Self>,
+        handle: &Handle,
+        patience: Duration,
+    ) -> Result<(), Error> {
         self.ensure_served()?;
         let (id, name, mode) = (handle.id(), handle.name().clone(), handle.mode());
         let token = Some(handle.grant_token());
@@ -118,7 +123,7 @@ impl Shared {
         let (reply, answer) = oneshot::channel();
         // Until when the hold lasts is not known. So an answer to a repeated release says nothing about the first one.
         let now = self.now();
-        let until = now.after(handle.ttl());
+        let until = now.after(handle.ttl().min(patience));
         let cleanup = Cleanup::new(self, release, handle.ttl()).for_hold(now, reply).wait_until(until);
         self.queue_job(KeeperJob::Release(cleanup));
         answer.await.unwrap_or_else(|_| Err(unanswered_release(handle.name())))
