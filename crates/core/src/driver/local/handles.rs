@@ -109,8 +109,8 @@ impl Shared {
         Ok(guard.received())
     }
 
-    /// Releases the hold of a handle, which no guard of this process has. Returns the result of the release. `patience`:
-    /// for how long it is sent again while the engine does not answer, at most until the lease would end.
+    /// Releases the hold of a handle, which no guard of this process has. Returns the result of the release.
+    /// `patience`: for how long it is sent again while the engine does not answer, at most until the lease would end.
     pub(crate) async fn release_handle(
         self: &Arc<Self>,
         handle: &Handle,
