@@ -24,7 +24,7 @@ pub(super) fn judge(report: &MemberReport) -> Option<Diagnostic> {
         None => (DEFAULT_QUOTA, ", if the limit is the default"),
     };
     // A small limit of a trial would be 0 MiB.
-    let (shift, unit) = if limit < 10 << 20 { (10, "KiB") } else { (20, "MiB") };
+    let (shift, unit) = if limit < 2 << 20 { (10, "KiB") } else { (20, "MiB") };
     let found = format!("the database has {} of {} {unit}{about_limit}", file >> shift, limit >> shift);
     if file.saturating_mul(100) < limit.saturating_mul(NEARLY_FULL) {
         return Some(Diagnostic::good(ID, found));
@@ -55,7 +55,7 @@ mod tests {
         };
         assert_eq!(judged(70, 70, 100, None).severity, Severity::Good);
         assert!(judged(70, 70, 100, None).found.contains("70 of 100 MiB"));
-        assert!(judged(1, 1, 2, None).found.contains("1024 of 2048 KiB"));
+        assert!(judged(1, 1, 1, None).found.contains("1024 of 1024 KiB"));
         let full = judged(85, 80, 100, Some(1000));
         assert!(full.severity == Severity::Warning && full.advice.contains("compact"), "{full:?}");
         assert!(judged(85, 20, 100, None).advice.contains("defrag"));

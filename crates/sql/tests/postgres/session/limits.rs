@@ -106,7 +106,8 @@ fn a_full_lock_table_is_reported_and_the_session_stays_sane() {
         let others: Vec<_> = (0..60).map(name).collect();
         let asked = others.iter().map(|claim| engine.claim(claim, How::Create));
         let answers = futures_util::future::join_all(asked).await;
-        expect_full(answers.last().unwrap());
+        // Which ones find room depends on what else the server locks and frees meanwhile.
+        expect_full(answers.iter().find(|answer| answer.is_err()).expect("there is no room for all"));
         let renewed = engine.renew(&[hold_of(&names[0], &grant)]).await;
         assert!(matches!(renewed[..], [Renewed::Extended { .. }]), "{renewed:?}");
         program.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
