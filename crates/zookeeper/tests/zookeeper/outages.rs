@@ -178,10 +178,10 @@ fn a_release_wakes_one_of_a_thousand() {
             }
         }
     });
-    // One watch for each waiter, and one watch of the holder and of the first waiter for its own node.
-    rig.until("the last watch is set", || rig.watches() > CROWD);
+    // One watch for each waiter, and one watch of the holder and of the first waiter for its own node. After a new
+    // connection, as on a busy machine, the next renewal sets the watch of a holder.
     let watches = rig.watches();
-    assert!(watches <= CROWD + 2, "{watches}");
+    assert!((CROWD..=CROWD + 2).contains(&watches), "{watches}");
     rig.run(async {
         engine.release(&crate::rig::release_of(&first)).await;
         let notification = tokio::time::timeout(PATIENCE, other.notifications()).await.unwrap();
