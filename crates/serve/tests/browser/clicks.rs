@@ -45,7 +45,7 @@ fn an_operator_finds_and_ends_a_hold_by_clicks() {
         browser.run("return [window.sameLoad, window.hacked, document.images.length]"),
         serde_json::json!([1, null, 0])
     );
-    assert_eq!(browser.text("#waits"), "No deadlock and no long wait");
+    browser.until_text("#waits", "No deadlock and no long wait");
     browser.picture("serve-locks");
     // Pause: the list stays as it is.
     browser.click("#pause");
