@@ -10,7 +10,7 @@ use crate::{
     pure::lease::{self, Renewal},
 };
 
-/// The most time by which the question before a release extends the hold.
+/// The most time by which the question before a release extends the hold, and for which the release is sent again.
 const RELEASED_WITHIN: Duration = Duration::from_secs(10);
 /// The least time for which a program waits for the confirmation of a resumed hold.
 const LEAST_ANSWER_TIME: Duration = Duration::from_secs(1);
@@ -169,17 +169,14 @@ impl Locks {
         // The release of a broken hold frees what the break has left, and is answered like any other. So the engine is
         // asked for the hold first.
         let shortest = *self.profile().ttl.start();
-        let ttl = handle.ttl().min(RELEASED_WITHIN).max(shortest);
-        let asked = self.ask_to_extend(&handle.clone().with_ttl(ttl)).await;
+        let within = handle.ttl().min(RELEASED_WITHIN);
+        let asked = self.ask_to_extend(&handle.clone().with_ttl(within.max(shortest))).await;
         if asked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Lost(Loss::Broken)) {
             // The next holder waits for the end of the broken one, and this is it.
-            let _ = self.shared().release_handle(handle, RELEASED_WITHIN).await;
+            let _ = self.shared().release_handle(handle, within).await;
         }
         asked?;
-        self.shared()
-            .release_handle(handle, RELEASED_WITHIN)
-            .await
-            .map_err(|error| error.of_name(handle.name()))
+        self.shared().release_handle(handle, within).await.map_err(|error| error.of_name(handle.name()))
     }
 
     /// [`release_handle`](Self::release_handle) for code without an executor: blocks the thread until the engine has

@@ -14,7 +14,10 @@ use futures_util::FutureExt;
 use leasehold_core::{BoxFuture, Error, Guard, HAND_OVER_TOKENS, Locks, Loss};
 use tokio::{runtime::Runtime, time::timeout};
 
-use crate::rig::{PATIENCE, acquire};
+use crate::{
+    SetOnDrop,
+    rig::{PATIENCE, acquire},
+};
 
 /// The number of tasks of the process.
 const TASKS: usize = 8;
@@ -69,6 +72,7 @@ pub fn tasks_share_claims(locks: &Locks) {
 pub fn busy_process_lets_others_in(locks: &Locks, mut turn: impl FnMut()) {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _done = SetOnDrop(&done);
         for _ in 0..TASKS {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
@@ -79,7 +83,6 @@ pub fn busy_process_lets_others_in(locks: &Locks, mut turn: impl FnMut()) {
         for _ in 0..5 {
             turn();
         }
-        done.store(true, Ordering::Relaxed);
     });
 }
 

@@ -33,8 +33,10 @@ pub mod panic_clock;
 pub mod rig;
 pub mod scenarios;
 pub mod server;
+mod set_on_drop;
 mod signals;
 pub mod stopwatch;
 pub mod suite;
 
+pub use set_on_drop::SetOnDrop;
 pub use signals::signal;

@@ -10,6 +10,7 @@ use std::{
 
 use leasehold_core::{Error, Guard, Locks, Mode, Request};
 use leasehold_testkit::{
+    SetOnDrop,
     check::{Invariant, Outcome, Terms, check},
     history::{Attempt, Granted, Held, History, Recorder, What, now_nanos},
     stopwatch::Stopwatch,
@@ -33,6 +34,7 @@ fn recorded_histories_keep_the_invariants() {
     thread::scope(|scope| {
         let admin = world.client();
         let (done, admin_recorder) = (&done, &recorders[CLIENTS as usize]);
+        let _done = SetOnDrop(done);
         scope.spawn(move || {
             while !done.load(Ordering::Relaxed) {
                 NAMES.iter().for_each(|name| record_view(&admin, admin_recorder, name));
@@ -48,7 +50,6 @@ fn recorded_histories_keep_the_invariants() {
             }
         }
         tasks.into_iter().for_each(|task| task.join().unwrap());
-        done.store(true, Ordering::Relaxed);
     });
     let history = History::from_events(recorders.iter().flat_map(Recorder::events).collect());
     let mut terms = Terms::default();

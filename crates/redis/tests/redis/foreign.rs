@@ -9,7 +9,7 @@ use leasehold_core::{
     Answer, Claim, Engine, ErrorKind, Hold, How, Loss, Mode, Notification, Previous, Release,
 };
 use leasehold_redis::RedisEngine;
-use leasehold_testkit::lease_retries::with_longer_leases;
+use leasehold_testkit::{SetOnDrop, lease_retries::with_longer_leases};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
@@ -348,16 +348,9 @@ fn a_configured_gap_prevents_starvation_of_a_polling_program() {
 
 /// Two of our clients want the name all the time, and a program that polls still acquires the lock several times.
 fn polling_program_gets_the_lock(rig: &Rig) {
-    /// Ends the threads, even if this one panics.
-    struct Stop<'a>(&'a AtomicBool);
-    impl Drop for Stop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Relaxed);
-        }
-    }
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let _stop = Stop(&is_done);
+        let _stop = SetOnDrop(&is_done);
         for _ in 0..2 {
             let (request, is_done) = (rig.locks().mutex("a").blocking(), &is_done);
             scope.spawn(move || {

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use leasehold_testkit::SetOnDrop;
 use serde_json::Value;
 
 use crate::{chromium::Chromium, site::Site};
@@ -36,15 +37,6 @@ fn frames(browser: &Chromium) -> Value {
     browser.run("return frames_")
 }
 
-/// Stops the changes when it is dropped.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn ten_thousand_names_with_changes_are_followed() {
     let (site, browser) = (Site::open(), Chromium::start());
@@ -56,8 +48,7 @@ fn ten_thousand_names_with_changes_are_followed() {
     held.extend((PAGE..NAMES).map(hold));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Also after a panic, which would wait for the thread of changes.
-        let stops_at_end = Stop(&stop);
+        let _stop = SetOnDrop(&stop);
         scope.spawn(|| {
             // A hundred changes a second: fifty grants and fifty ends.
             let mut number = 0;
@@ -88,7 +79,6 @@ fn ten_thousand_names_with_changes_are_followed() {
         println!("a page of 200 rows: {} bytes", page.len());
         let mut changes = crate::http::Events::follow(site.address(), "/events?q=changing", &[]);
         changes.until(|event| event["rows"].as_array().unwrap().iter().any(|row| row["name"] != ""));
-        drop(stops_at_end);
     });
     drop(held);
 }

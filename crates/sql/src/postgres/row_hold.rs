@@ -27,6 +27,7 @@ use super::{
     error::{POOLER_FOUND, Stage, classify, pooler_error},
     rows::column,
     server_start::ServerStart,
+    session::how_to_end,
 };
 use crate::{
     database::Failed,
@@ -107,7 +108,7 @@ impl RowServer for Server {
 
     fn how_to_end(&self, session: Option<&str>) -> String {
         match session {
-            Some(session) => format!("to end it, run SELECT pg_terminate_backend({session})"),
+            Some(session) => format!("to end it, run {}", how_to_end(session)),
             None => "the server does not say whose it is; pg_stat_activity lists the sessions, and pg_terminate_backend ends one".into(),
         }
     }

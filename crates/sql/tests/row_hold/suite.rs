@@ -282,17 +282,14 @@ macro_rules! suite {
             let view = look();
             assert_eq!(view.holders.len(), 1, "{view:?}");
             assert_eq!(view.holders[0].owner.starts_with("leasehold"), rig.shows_holders(), "{view:?}");
-            let break_hold = || {
-                runtime.block_on(leasehold_core::Inspect::break_hold(&engine, &name, guard.token().number, false))
-            };
+            let token = guard.token().number;
+            let break_hold =
+                || runtime.block_on(leasehold_core::Inspect::break_hold(&engine, &name, token, false));
             let told = break_hold().unwrap_err().to_string();
             assert!(told.contains(&rig.how_to_end(&view.holders[0].id)), "{told}");
             guard.release_blocking().unwrap();
             assert!(look().holders.is_empty());
-            assert_eq!(
-                runtime.block_on(leasehold_core::Inspect::break_hold(&engine, &name, 1, false)).unwrap(),
-                leasehold_core::Broken::NotHeld
-            );
+            assert_eq!(break_hold().unwrap(), leasehold_core::Broken::NotHeld);
         }
     };
 }

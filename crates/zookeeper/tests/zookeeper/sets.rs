@@ -12,7 +12,7 @@ use std::{
 use leasehold_core::{
     All, AllAnswer, Answer, Claim, Engine, Env, Fault, How, Inspect, Locks, MAX_NAMES_AT_ONCE, Mode, Name,
 };
-use leasehold_testkit::server::ZookeeperEnsemble;
+use leasehold_testkit::{SetOnDrop, server::ZookeeperEnsemble};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::{
@@ -274,6 +274,7 @@ fn the_tokens_of_a_set_are_those_of_its_nodes() {
         Arc::new(ZookeeperEngine::new(Config::new(vec![servers[server].clone()]), &Env::system()))
     };
     thread::scope(|scope| {
+        let _finished = SetOnDrop(&finished);
         for port in ensemble.ports() {
             let finished = &finished;
             scope.spawn(move || {
@@ -285,27 +286,22 @@ fn the_tokens_of_a_set_are_those_of_its_nodes() {
                 writer.close();
             });
         }
-        let compared = std::panic::catch_unwind(|| {
-            tokio::runtime::Runtime::new().unwrap().block_on(async {
-                for round in 0..30 {
-                    let engine = engine_on(round % servers.len());
-                    for _ in 0..5 {
-                        let claim =
-                            |number| Claim { may_queue: false, ..crate::rig::exclusive(&name(number)) };
-                        let claims: Vec<Claim> = (0..NAMES).map(claim).collect();
-                        let answer = engine.claim_all(&claims).await;
-                        let Ok(AllAnswer::Held(grants)) = answer else { panic!("{answer:?}") };
-                        for (number, grant) in grants.iter().enumerate() {
-                            let shown = engine.show(&Name::new(&name(number)).unwrap()).await.unwrap();
-                            assert_eq!(shown.holders[0].token, Some(grant.token.number));
-                        }
-                        release_all(&engine, &claims).await;
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            for round in 0..30 {
+                let engine = engine_on(round % servers.len());
+                for _ in 0..5 {
+                    let claim = |number| Claim { may_queue: false, ..crate::rig::exclusive(&name(number)) };
+                    let claims: Vec<Claim> = (0..NAMES).map(claim).collect();
+                    let answer = engine.claim_all(&claims).await;
+                    let Ok(AllAnswer::Held(grants)) = answer else { panic!("{answer:?}") };
+                    for (number, grant) in grants.iter().enumerate() {
+                        let shown = engine.show(&Name::new(&name(number)).unwrap()).await.unwrap();
+                        assert_eq!(shown.holders[0].token, Some(grant.token.number));
                     }
+                    release_all(&engine, &claims).await;
                 }
-            });
+            }
         });
-        finished.store(true, Ordering::Relaxed);
-        compared.unwrap();
     });
 }
 

@@ -8,6 +8,7 @@ use std::{
 
 use leasehold_core::{KnownMode, Locks, Mode, Request};
 use leasehold_testkit::{
+    SetOnDrop,
     check::{Invariant, Outcome, Terms, check},
     history::{Granted, History, Recorder},
 };
@@ -31,6 +32,7 @@ fn a_refused_try_refuses_no_other() {
     let held = permits(&one, 2).unwrap();
     let finished = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _finished = SetOnDrop(&finished);
         scope.spawn(|| {
             while !finished.load(Ordering::Relaxed) {
                 assert!(permits(&two, 2).unwrap_err().is_taken());
@@ -39,13 +41,9 @@ fn a_refused_try_refuses_no_other() {
         for number in 0..TRIES {
             match permits(&three, 1) {
                 Ok(guard) => guard.release_blocking().unwrap(),
-                Err(error) => {
-                    finished.store(true, Ordering::Relaxed);
-                    panic!("try {number}: {error}");
-                }
+                Err(error) => panic!("try {number}: {error}"),
             }
         }
-        finished.store(true, Ordering::Relaxed);
     });
     held.release_blocking().unwrap();
 }

@@ -78,17 +78,15 @@ impl Cleanup {
         self
     }
 
-    /// Makes this the cleanup of a hold that was valid until `deadline`, with the outcome sent to `reply`.
-    pub(crate) fn for_hold(mut self, deadline: Instant, reply: oneshot::Sender<Result<(), Error>>) -> Self {
-        self.hold_release = Some(HoldRelease { deadline, until: deadline, reply });
-        self
-    }
-
-    /// Lets the caller wait until `until`, although the hold may have ended before.
-    pub(crate) fn wait_until(mut self, until: Instant) -> Self {
-        if let Some(hold_release) = &mut self.hold_release {
-            hold_release.until = until;
-        }
+    /// Makes this the cleanup of a hold that was valid until `deadline`, with the outcome sent to `reply`, at the
+    /// latest after the first try that ends after `until`.
+    pub(crate) fn for_hold(
+        mut self,
+        deadline: Instant,
+        until: Instant,
+        reply: oneshot::Sender<Result<(), Error>>,
+    ) -> Self {
+        self.hold_release = Some(HoldRelease { deadline, until, reply });
         self
     }
 

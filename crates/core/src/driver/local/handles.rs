@@ -110,7 +110,7 @@ impl Shared {
     }
 
     /// Releases the hold of a handle, which no guard of this process has. Returns the result of the release.
-    /// `patience`: for how long it is sent again while the engine does not answer, at most until the lease would end.
+    /// `patience`: for how long it is sent again while the engine does not answer.
     pub(crate) async fn release_handle(
         self: &Arc<Self>,
         handle: &Handle,
@@ -123,8 +123,7 @@ impl Shared {
         let (reply, answer) = oneshot::channel();
         // Until when the hold lasts is not known. So an answer to a repeated release says nothing about the first one.
         let now = self.now();
-        let until = now.after(handle.ttl().min(patience));
-        let cleanup = Cleanup::new(self, release, handle.ttl()).for_hold(now, reply).wait_until(until);
+        let cleanup = Cleanup::new(self, release, handle.ttl()).for_hold(now, now.after(patience), reply);
         self.queue_job(KeeperJob::Release(cleanup));
         answer.await.unwrap_or_else(|_| Err(unanswered_release(handle.name())))
     }

@@ -189,7 +189,7 @@ impl Shared {
             return ReleaseOutcome::Done(outcome);
         }
         let (reply, answer) = oneshot::channel();
-        let cleanup = cleanup.for_hold(deadline, reply);
+        let cleanup = cleanup.for_hold(deadline, deadline, reply);
         // The cleanup itself counts as pending.
         if self.may_start_on_caller(1) {
             self.start_on_caller(run_cleanups(Arc::clone(self), vec![cleanup]));

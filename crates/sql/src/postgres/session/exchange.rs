@@ -11,7 +11,7 @@ use tokio_postgres::{
 
 use super::{
     guarantee::guarantee,
-    look::{look, shown},
+    look::{how_to_end, look, shown},
     pinned::{PinnedSession, no_row, query, query_one},
     statements::{PERMITS, TRY, UNDO, WATCH},
 };
@@ -401,6 +401,6 @@ impl Session for PinnedSession {
     }
 
     fn how_to_end(&self, session: &str) -> String {
-        format!("SELECT pg_terminate_backend({})", session.trim_start_matches("pid "))
+        how_to_end(session)
     }
 }

@@ -57,6 +57,11 @@ pub(super) fn shown(key: &Key) -> String {
     format!("classid {class} objid {object} objsubid {sub}")
 }
 
+/// The statement that ends the session with this id.
+pub(in crate::postgres) fn how_to_end(session: &str) -> String {
+    format!("SELECT pg_terminate_backend({})", session.trim_start_matches("pid "))
+}
+
 /// The session of a row.
 fn holder(row: &Row) -> Result<KeyHolder, Failed> {
     let is_alone: bool = column(row, 3)?;

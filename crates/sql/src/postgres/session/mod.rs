@@ -7,6 +7,7 @@ mod open;
 mod pinned;
 mod statements;
 
+pub(super) use look::how_to_end;
 pub(super) use open::check_not_shared;
 pub(super) use pinned::NOT_PINNED;
 use std::sync::{Arc, Weak};
