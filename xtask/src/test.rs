@@ -31,7 +31,8 @@ const QUICK_PACKAGES: [&str; 8] =
 /// its benches run at night.
 const TESTED_PACKAGES: [&str; 3] = ["--workspace", "--exclude", "leasehold-bench"];
 /// The ends of the names of the storms of the Python module.
-const PYTHON_STORMS: [&str; 4] = ["[file]", "[etcd]", "[postgres]", "_beside_redis_py"];
+const PYTHON_STORMS: [&str; 7] =
+    ["[file]", "[sqlite]", "[etcd]", "[zookeeper]", "[postgres]", "[mysql]", "_beside_redis_py"];
 
 /// The first tier, for after each save: format, our own rules, lints, and the quick tests.
 pub(crate) fn quick(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {

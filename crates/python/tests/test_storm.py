@@ -13,9 +13,10 @@ from journal import History, judge
 from servers import Redis, wait_until
 from storm import Storm
 
-# The nightly tier gives more seconds, and then all engines.
+# The nightly tier gives more seconds, and then all engines that processes share. Redis has a storm of its own.
 STORM_S = float(os.environ.get("LEASEHOLD_STORM_SECONDS", "2"))
-ENGINES = ("file", "etcd", "postgres") if "LEASEHOLD_STORM_SECONDS" in os.environ else ("file",)
+AT_NIGHT = ("file", "sqlite", "etcd", "zookeeper", "postgres", "mysql")
+ENGINES = AT_NIGHT if "LEASEHOLD_STORM_SECONDS" in os.environ else ("file",)
 SEED = int(os.environ.get("LEASEHOLD_SEED", "1"))
 PYTHON = ("loop", "threads", "tasks", "prefork", "spawn")
 

@@ -20,6 +20,8 @@ pub(crate) struct Altered {
     old_memo: Mutex<Option<Memo>>,
     /// What every conversion answers, without being applied, if it is set.
     refusal: Mutex<Option<Fault>>,
+    /// Is called when the engine has carried out the next release, and before the release returns.
+    after_release: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Altered {
@@ -28,7 +30,19 @@ impl Altered {
         let mut profile = engine.profile().clone();
         change(&mut profile);
         let has_memos = profile.no_memos.is_none();
-        Self { engine, profile, has_memos, old_memo: Mutex::default(), refusal: Mutex::default() }
+        Self {
+            engine,
+            profile,
+            has_memos,
+            old_memo: Mutex::default(),
+            refusal: Mutex::default(),
+            after_release: Mutex::default(),
+        }
+    }
+
+    /// Calls `then` when the engine has carried out the next release, and before the release returns.
+    pub(crate) fn after_next_release(&self, then: impl FnOnce() + Send + 'static) {
+        *self.after_release.lock().unwrap() = Some(Box::new(then));
     }
 
     /// From now on every read answers this memo; with `None`, the stored one.
@@ -74,7 +88,12 @@ impl Engine for Altered {
     }
 
     fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        self.engine.release(releases)
+        Box::pin(async {
+            let released = self.engine.release(releases).await;
+            let then = self.after_release.lock().unwrap().take();
+            then.into_iter().for_each(|then| then());
+            released
+        })
     }
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {

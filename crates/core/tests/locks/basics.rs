@@ -1,10 +1,14 @@
 //! Tests of the basic promises of the public API: exclusion, tokens, argument checks, panics, owners, closing.
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 use leasehold_core::{Broken, ErrorKind, Guard, Level, Locks, Owner, Previous};
 
-use crate::{World, eventually, waiter_count};
+use crate::{World, altered::Altered, eventually, waiter_count};
 
 const fn assert_send_sync<T: Send + Sync>() {}
 const fn assert_static<T: 'static>() {}
@@ -33,6 +37,23 @@ fn a_guard_excludes_until_it_is_released() {
     let again = b.mutex("x").blocking().try_acquire().unwrap();
     assert_eq!(again.previous(), Previous::Clean);
     drop(again);
+    world.assert_no_leftovers();
+}
+
+#[test]
+fn a_try_is_not_refused_by_a_hold_that_the_engine_has_ended() {
+    let world = World::new();
+    let engine = Arc::new(Altered::new(&world.store, |_| {}));
+    let locks = Locks::builder(Arc::clone(&engine) as _).build();
+    let guard = locks.mutex("x").blocking().try_acquire().unwrap();
+    let (tell, told) = mpsc::channel();
+    let (here, elsewhere) = (locks.clone(), world.client());
+    engine.after_next_release(move || {
+        elsewhere.mutex("x").blocking().try_acquire().unwrap().release_blocking().unwrap();
+        tell.send(here.mutex("x").blocking().try_acquire()).unwrap();
+    });
+    guard.release_blocking().unwrap();
+    told.recv().unwrap().expect("nobody holds it").release_blocking().unwrap();
     world.assert_no_leftovers();
 }
 

@@ -14,6 +14,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
+    attempt::blocked_error,
     one_step::{OneStep, in_one_step},
     set_events::SetEvents,
 };
@@ -146,7 +147,15 @@ async fn try_all(
 async fn try_once(handle: &Arc<SharedHandle>, set: &NameSet, until: Option<Instant>, since: Instant) -> Pass {
     match in_one_step(handle, &set.specs, until, since).await {
         OneStep::Held(guards) => Pass::Held(guards),
-        OneStep::Impossible => in_order(handle, set, until, Tries::Limited(1)).await,
+        OneStep::Impossible => {
+            // Names that were claimed before the taken one would stay taken until the engine has answered their
+            // release.
+            if let Some(spec) = set.specs.iter().find(|spec| handle.is_blocked_locally(spec)) {
+                let error = blocked_error(handle, spec, Hint::default()).of_name(&spec.name);
+                return Pass::Failed { error, may_help: true };
+            }
+            in_order(handle, set, until, Tries::Limited(1)).await
+        }
         OneStep::Failed { error, is_final } => Pass::Failed { error, may_help: !is_final },
     }
 }

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use super::{
     Arrival, RequestSpec, Terms,
     deliver::token_went_back_error,
+    reenter::hold_index_of_owner,
     set::Contention,
     state::{LocalHold, NameState, Waiter},
 };
@@ -237,10 +238,12 @@ impl Shared {
 }
 
 impl Shared {
-    /// Whether a hold or a waiting request of this process blocks a try.
+    /// Whether a hold of this process, by another owner, or a waiting request of this process blocks a try.
     pub(crate) fn is_blocked_locally(&self, spec: &RequestSpec) -> bool {
         let shard = self.table.shard(&spec.name);
-        shard.get(&spec.name).is_some_and(|state| !state.queue.is_empty() || state.conflicts(spec.terms.mode))
+        let Some(state) = shard.get(&spec.name) else { return false };
+        let is_owned = |owner| hold_index_of_owner(state, owner, self.now()).is_some();
+        !spec.terms.owner.as_ref().is_some_and(is_owned) && state.refuses_try(spec.terms.mode)
     }
 
     /// Makes the guard of a try that was granted. If the grant is not valid, undoes the claim and returns an error.

@@ -282,7 +282,17 @@ impl NameState {
     /// Whether a hold of this process conflicts with `mode`. A lost hold does not conflict: about it, as about holds of
     /// other processes, the engine decides.
     pub(crate) fn conflicts(&self, mode: Mode) -> bool {
-        let mut live_holds = self.holds.iter().filter(|hold| hold.lease.lost().is_none());
+        self.conflicts_with(|_| true, mode)
+    }
+
+    /// Whether a try is refused without asking the engine. A hold that is ending does not refuse it (I13): the engine
+    /// may have ended the hold already, and may have granted the name to another process since then.
+    pub(crate) fn refuses_try(&self, mode: Mode) -> bool {
+        !self.queue.is_empty() || self.conflicts_with(|hold| !hold.is_ending, mode)
+    }
+
+    fn conflicts_with(&self, counts: impl Fn(&LocalHold) -> bool, mode: Mode) -> bool {
+        let mut live_holds = self.holds.iter().filter(|hold| hold.lease.lost().is_none() && counts(hold));
         match mode {
             Mode::Exclusive => live_holds.next().is_some(),
             Mode::Shared => live_holds.any(|hold| hold.is_ending || hold.terms.mode == Mode::Exclusive),

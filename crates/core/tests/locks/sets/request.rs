@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{Locks, MAX_NAMES_AT_ONCE, Mode, memory::MemoryEngine};
+use leasehold_core::{Locks, MAX_NAMES_AT_ONCE, Mode, Owner, memory::MemoryEngine};
 use leasehold_testkit::decorators::{Counting, Verb};
 
 use super::{OneByOne, names_in_use};
@@ -53,6 +53,25 @@ fn one_step_takes_all_names_where_the_engine_can() {
         assert_eq!(counting.count(Verb::Claim).calls, if one_by_one { 2 } else { 1 });
         other.all().mutex("a").mutex("c").blocking().try_acquire().unwrap().release_blocking().unwrap();
         drop(taken);
+        world.assert_no_leftovers();
+    }
+}
+
+#[test]
+fn a_try_of_names_that_this_process_holds_claims_nothing() {
+    for one_by_one in [false, true] {
+        let world = World::new();
+        let (locks, counting) = counted(&world, one_by_one);
+        let owner = Owner::new("owner");
+        let held = locks.mutex("b").owner(owner.clone()).blocking().acquire().unwrap();
+        counting.reset();
+        let all = || locks.all().mutex("a").mutex("b").mutex("c");
+        let error = all().blocking().try_acquire().unwrap_err();
+        assert!(error.is_taken() && error.to_string().contains("\"b\""), "{error}");
+        assert_eq!(counting.count(Verb::Claim).calls, 0);
+        // Its own owner locks it again.
+        all().owner(owner.clone()).blocking().try_acquire().unwrap().release_blocking().unwrap();
+        held.release_blocking().unwrap();
         world.assert_no_leftovers();
     }
 }
