@@ -91,7 +91,7 @@ print(interrupts, bodies)
 def test_an_interrupt_at_each_step_of_a_block_of_a_task_leaves_nothing(url: str, signals: int, is_taken: str) -> None:
     interrupts, bodies = map(int, run(SWEEP, url, str(signals), is_taken).split())
     # A block is entered and left in Rust: most of the steps are those of the section itself.
-    assert interrupts > 5, "each step was interrupted"
+    assert interrupts >= 3, "several steps were interrupted"
     assert bodies > 0
     if not url.startswith("memory"):
         assert_free(url, "a")
