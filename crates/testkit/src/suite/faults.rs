@@ -55,6 +55,8 @@ async fn locks_outlive_cut_connections(fixture: &Fixture<'_>) -> Outcome {
         let late = |_| format!("no AskAll after a cut connection in {limit:?}");
         tokio::time::timeout(limit, reported).await.map_err(late)?;
     }
+    client_a.ask_until_connected(&claim).await?;
+    client_b.ask_until_connected(&waiter).await?;
     let again = client_a.ask_until_granted(&claim).await?;
     ensure!(
         again.token == grant.token,

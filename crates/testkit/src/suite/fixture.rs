@@ -34,6 +34,8 @@ const MAX_ASKS: usize = 200;
 /// The largest number of tries for a name that must be free because a lease ended. A server that gets no processor time
 /// may expire leases late. Such a server also answers the tries late, so a number limits the tries better than a time.
 const MAX_TRIES: usize = 100;
+/// How often the release of a claim at the end of a case is sent at most.
+const CLEAN_UP_TRIES: usize = 5;
 /// The pause between two tries for a name that must be free.
 const TRY_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -251,8 +253,16 @@ impl<'a> Fixture<'a> {
         let mut failures = Vec::new();
         for (engine, claim) in &claims_made {
             let release_request = [release_of(claim, None)];
-            if let [Released::Unknown(error)] = &engine.release(&release_request).await[..] {
-                failures.push(format!("the outcome of the clean-up of {}: {error:?}", claim.id));
+            for tries_left in (0..CLEAN_UP_TRIES).rev() {
+                match &engine.release(&release_request).await[..] {
+                    // A busy machine. The next try has the time limit of a request again.
+                    [Released::Unknown(error)] if tries_left > 0 && error.fault == Fault::Retry => {}
+                    [Released::Unknown(error)] => {
+                        failures.push(format!("the outcome of the clean-up of {}: {error:?}", claim.id));
+                        break;
+                    }
+                    _ => break,
+                }
             }
         }
         failures.extend(self.end_memos().await);
@@ -296,6 +306,17 @@ impl Client<'_> {
         if !claims_made.iter().rev().any(|(_, known)| known.id == claim.id) {
             claims_made.push((Arc::clone(&self.engine), claim.clone()));
         }
+    }
+
+    /// Asks for a claim until the engine answers, after its connections were cut: it may notice that only now.
+    pub(super) async fn ask_until_connected(&self, claim: &Claim) -> Outcome<Answer> {
+        for _ in 1..MAX_TRIES {
+            match self.send_claim_unchecked(claim, How::Ask).await {
+                Err(error) if error.fault == Fault::Retry => self.fixture.advance(TRY_INTERVAL).await,
+                _ => break,
+            }
+        }
+        self.send_claim(claim, How::Ask).await
     }
 
     /// Sends a claim, and fails the case unless the claim is granted at once.

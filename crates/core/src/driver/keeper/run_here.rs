@@ -336,21 +336,32 @@ mod tests {
         kept.begin_running();
         assert!(!kept.running.callers.start_call());
         kept.running.callers.stop_running(false);
-        // The other call waits for the keeper thread, which has been asked to return.
-        let calls = kept.running.callers.lock();
-        assert!(!calls.is_left || calls.must_return);
-        assert_eq!(calls.in_a_row, 0);
-        drop(calls);
         assert_eq!(kept.task_thread(), Ok(kept.thread));
         kept.running.callers.end_call();
         kept.running.callers.end_call();
     }
 
+    /// Without a keeper thread, which could return by itself at any time.
+    fn without_a_thread() -> CallersRuntime {
+        CallersRuntime::new(&Arc::new(tokio::runtime::Builder::new_current_thread().build().unwrap()))
+    }
+
+    #[test]
+    fn a_caller_that_stops_calls_the_keeper_thread_back_for_other_calls() {
+        let callers = without_a_thread();
+        let is_called_back = |running, must_return| {
+            *callers.lock() = Calls { running, is_left: true, is_run_by_caller: true, ..Calls::default() };
+            callers.stop_running(must_return);
+            callers.lock().must_return
+        };
+        assert!(is_called_back(2, false), "another call waits");
+        assert!(is_called_back(1, true), "this call leaves something to do");
+        assert!(!is_called_back(1, false), "the next call runs the runtime");
+    }
+
     #[test]
     fn work_of_others_calls_the_keeper_thread_back() {
-        // Without a keeper thread, which could return by itself at any time.
-        let callers =
-            CallersRuntime::new(&Arc::new(tokio::runtime::Builder::new_current_thread().build().unwrap()));
+        let callers = without_a_thread();
         let is_called_back = |is_left, is_run_by_caller| {
             *callers.lock() = Calls { is_left, is_run_by_caller, ..Calls::default() };
             callers.run_soon();
