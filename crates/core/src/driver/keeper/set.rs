@@ -150,7 +150,9 @@ async fn try_once(handle: &Arc<SharedHandle>, set: &NameSet, until: Option<Insta
         OneStep::Impossible => {
             // Names that were claimed before the taken one would stay taken until the engine has answered their
             // release.
-            if let Some(spec) = set.specs.iter().find(|spec| handle.is_blocked_locally(spec)) {
+            if let Some(spec) = set.specs.iter().find(|spec| handle.is_blocked_locally(spec))
+                && handle.outage_error(&spec.name).is_none()
+            {
                 let error = blocked_error(handle, spec, Hint::default()).of_name(&spec.name);
                 return Pass::Failed { error, may_help: true };
             }

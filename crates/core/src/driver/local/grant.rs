@@ -238,12 +238,15 @@ impl Shared {
 }
 
 impl Shared {
-    /// Whether a hold of this process, by another owner, or a waiting request of this process blocks a try.
+    /// Whether a hold of this process, by another owner, or a waiting request of this process blocks a try. A request
+    /// that is wrong, or is the same hold again, is not blocked.
     pub(crate) fn is_blocked_locally(&self, spec: &RequestSpec) -> bool {
         let shard = self.table.shard(&spec.name);
         let Some(state) = shard.get(&spec.name) else { return false };
         let is_owned = |owner| hold_index_of_owner(state, owner, self.now()).is_some();
-        !spec.terms.owner.as_ref().is_some_and(is_owned) && state.refuses_try(spec.terms.mode)
+        let is_decided =
+            state.clashing_mode(spec.terms.mode).is_some() || spec.terms.owner.as_ref().is_some_and(is_owned);
+        !is_decided && state.refuses_try(spec.terms.mode)
     }
 
     /// Makes the guard of a try that was granted. If the grant is not valid, undoes the claim and returns an error.
