@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Answer, Broken, Claim, Engine, Fault, Guard, How, Locks, Loss, Mode, Notification, Released,
+    Answer, Broken, Claim, Engine, Fault, Guard, How, Inspect, Locks, Loss, Mode, Notification, Released,
+    Watched, notices,
 };
 use leasehold_testkit::scenarios::break_is_reported_at_once;
 
@@ -63,6 +64,22 @@ fn a_claim_behind_the_head_is_told_that_a_key_without_a_lease_is_gone() {
         };
     rig.run(async { tokio::time::timeout(PATIENCE, asked).await }).expect("it is to ask again");
     assert_eq!(obstacle(How::Ask), None);
+}
+
+/// The watch of a prefix does not see the lock key, which the grant after a release creates.
+#[test]
+fn a_view_of_a_prefix_is_told_a_second_time_of_each_change() {
+    let rig = Rig::with_lock_keys("");
+    let (engine, watched) = (rig.engine(), Watched::Prefix(String::new()));
+    let (sender, mut told) = notices();
+    let telling = rig.runtime.spawn(async move { engine.tell_changes(&watched, &sender).await });
+    rig.until("the watch has begun", || told.are_pushed());
+    told.take();
+    rig.server.command(&["put", "leasehold//key/a/queue/1", ""]);
+    for when in ["at once", "a moment later"] {
+        rig.run(async { tokio::time::timeout(PATIENCE, told.changed()).await }).expect(when);
+    }
+    telling.abort();
 }
 
 /// The next renewal is hours away.
