@@ -56,7 +56,8 @@ fn unpack(workspace: &Workspace) -> Result<PathBuf, String> {
     fs::create_dir_all(&dir).map_err(failed)?;
     for package in workspace.published() {
         let archive = packed.join(format!("{}.crate", package.release()));
-        succeed(Command::new("tar").arg("xzf").arg(archive).arg("-C").arg(&dir))?;
+        // All files of a package have the same time. Cargo would take files that were compiled before for unchanged.
+        succeed(Command::new("tar").arg("xzmf").arg(archive).arg("-C").arg(&dir))?;
     }
     // The versions of all dependencies, as in this workspace.
     fs::copy(workspace.root.join("Cargo.lock"), dir.join("Cargo.lock")).map_err(failed)?;
