@@ -10,7 +10,8 @@ use crate::{
     pure::lease::{self, Renewal},
 };
 
-/// The most time by which the question before a release extends the hold, and for which the release is sent again.
+/// How long a release by handle is sent again while the engine does not answer. To ask whether the hold still exists,
+/// the release first extends the hold, by at most this time.
 const RELEASED_WITHIN: Duration = Duration::from_secs(10);
 /// The least time for which a program waits for the confirmation of a resumed hold.
 const LEAST_ANSWER_TIME: Duration = Duration::from_secs(1);

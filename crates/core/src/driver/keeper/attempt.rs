@@ -205,7 +205,7 @@ pub(super) fn blocked_error(shared: &Shared, spec: &RequestSpec, hint: Hint) -> 
     }
 }
 
-fn taken_error(shared: &Shared, spec: &RequestSpec) -> Error {
+pub(super) fn taken_error(shared: &Shared, spec: &RequestSpec) -> Error {
     let (engine, name) = (shared.profile.engine, spec.name.as_str());
     Error::new(ErrorKind::Taken, format!("{engine} lock {name:?}: not acquired: it is held by another"))
 }

@@ -14,7 +14,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    attempt::blocked_error,
+    attempt::taken_error,
     one_step::{OneStep, in_one_step},
     set_events::SetEvents,
 };
@@ -153,7 +153,7 @@ async fn try_once(handle: &Arc<SharedHandle>, set: &NameSet, until: Option<Insta
             if let Some(spec) = set.specs.iter().find(|spec| handle.is_blocked_locally(spec))
                 && handle.outage_error(&spec.name).is_none()
             {
-                let error = blocked_error(handle, spec, Hint::default()).of_name(&spec.name);
+                let error = taken_error(handle, spec).of_name(&spec.name);
                 return Pass::Failed { error, may_help: true };
             }
             in_order(handle, set, until, Tries::Limited(1)).await
