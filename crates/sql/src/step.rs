@@ -398,3 +398,36 @@ impl Snapshot {
 fn watchers(lock_state: &LockState<ClientId>) -> Vec<(ClaimId, ClientId)> {
     lock_state.watchers().map(|(id, client)| (id, *client)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::Lineage;
+
+    use super::*;
+    use crate::row::{LockRow, kind_code};
+
+    /// A look mints tokens that are larger than all stored ones, and stay numbers.
+    #[test]
+    fn a_look_grants_a_waiting_claim_behind_a_lapsed_hold() {
+        let [lapsed, waiting] = [1, 2].map(|number| ClaimId([number; 16]));
+        let row = |id, kind, place, expires| ClaimRow {
+            stand: kind_code(kind),
+            place,
+            token: 3,
+            tokens: 65,
+            expires,
+            claim_time: 2_000_000,
+            place_expires: 9_000_000,
+            ..ClaimRow::tombstone(id, instant(0))
+        };
+        let lock = LockRow {
+            token: 3,
+            holder: Some(row(lapsed, EntryKind::Held, 0, 1_000_000)),
+            ..LockRow::default()
+        };
+        let claims = vec![row(waiting, EntryKind::Waiting, 1, 9_000_000)];
+        let snapshot = Snapshot { now: 5_000_000, floor: 5_000_000, lineage: Lineage::new(7), lock, claims };
+        assert!(!snapshot.is_held_by(lapsed, None));
+        assert!(snapshot.is_held_by(waiting, None));
+    }
+}
